@@ -53,6 +53,7 @@ from profiler.check.worktree.paths import refuse_working_tree
 from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+from profiler.core.virtual_devices import virtual_devices
 from profiler.report.text import plural
 
 MORE_PROCESSES: Final = 3
@@ -107,16 +108,26 @@ def check_runs(paths: Sequence[Path], settings: Settings) -> int:
 
 
 def with_baseline_steps(settings: Settings, command: Sequence[str]) -> Settings:
-    """Settings with the number of steps to count: the requested number, else that of the file's section for this
-    command, so that they are comparable.
+    """Settings with the way to count and the number of steps: those that are asked for, else those of the file's
+    section for this command, so that they are comparable.
 
     :raises ProfilerError: there is no file, or it is damaged, which is reported before any program is started.
     """
     path = baseline_path(settings)
+    if not path.exists() and not settings.update:
+        raise ProfilerError(f"there is no baseline {path}: write it with --update, and commit it")
+    try:
+        way = baseline.recorded_way(path, command, str(Path.cwd())) if path.exists() else None
+    except baseline.DamagedError:
+        if not settings.update:
+            raise
+        way = None
+    if way is not None and not settings.count:
+        number, _, card = way[1].partition(" ")
+        devices = virtual_devices(int(number) if number.isdigit() else None, card)
+        settings = replace(settings, count=way[0], virtual_cuda=devices)
     if settings.update:
         return replace(settings, steps=settings.steps or STEPS)
-    if not path.exists():
-        raise ProfilerError(f"there is no baseline {path}: write it with --update, and commit it")
     steps = baseline.recorded_steps(path, command, str(Path.cwd()), is_counted=settings.count)
     return replace(settings, steps=settings.steps or steps or STEPS)
 
@@ -127,8 +138,8 @@ def baseline_path(settings: Settings) -> Path:
         if settings.update:
             raise ProfilerError("--update needs --baseline FILE (or baseline = FILE in [tool.profiler.check])")
         raise ProfilerError(
-            "nothing to compare the command to: --baseline FILE (counters), --against REV (speed and counters), or "
-            "baseline = FILE in [tool.profiler.check]"
+            "nothing to compare the command to: --against REV (another revision), or --baseline FILE (counters; or "
+            "baseline = FILE in [tool.profiler.check])"
         )
     return settings.baseline
 
@@ -337,8 +348,10 @@ def update(program: Program, settings: Settings) -> int:
     looser = (damage,) if damage else baseline.loosened_counters(old, section, files) if old else ()
     if looser and not settings.reason:
         raise ProfilerError(
-            f"{path} would let more pass than before, so it needs --reason TEXT and is as it was: {'; '.join(looser)}"
+            f"{path} would let more pass than before, so it is as it was, and --update needs a REASON: "
+            f"{'; '.join(looser)}"
         )
+    path.parent.mkdir(parents=True, exist_ok=True)
     changed = baseline.write(path, section)
     for line in looser:
         print(f"looser: {line}", file=sys.stderr)

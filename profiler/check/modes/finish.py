@@ -106,7 +106,7 @@ def _finish(
     if diff is not None and result.state == FAIL:
         with reported("the lines that changed could not be shown"):
             result = _with_changes(result, comparison, diff)
-    _print(result, settings)
+    _print(result)
     complete = _write(result, settings.out, comparison)
     if summary := os.environ.get(SUMMARY):
         with reported("the summary of the job was not written"):
@@ -164,11 +164,11 @@ def _report(failure: str, error: BaseException) -> None:
         print(f"{failure}: {why}", file=sys.stderr, flush=True)
 
 
-def _print(result: GateResult, settings: Settings) -> None:
+def _print(result: GateResult) -> None:
     """A closed output changes no verdict."""
     try:
         print_result(result, stream=sys.stdout)
-        if settings.github or is_true(ACTIONS):
+        if is_true(ACTIONS):
             for line in workflow_commands(result, RepositoryPaths.around(Path.cwd())):
                 print(line)
         if sys.stdout is not None:

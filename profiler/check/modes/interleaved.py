@@ -58,13 +58,11 @@ ROUNDS_FILE: Final = "rounds.json"
 def check_commands(before: str, after: str, settings: Settings) -> int:
     """Compare two command lines; returns the exit code."""
     sides = {}
-    for label, option, text in ((BASE, "before", before), (CANDIDATE, "after", after)):
+    for label, text in ((BASE, before), (CANDIDATE, after)):
         try:
             argv = tuple(shlex.split(text))
         except ValueError as error:
-            raise ProfilerError(f'--{option} "{masked_command(text)}": {error}') from None
-        if not argv:
-            raise ProfilerError(f"--{option}: there is no command in it")
+            raise ProfilerError(f'"{masked_command(text)}": {error}') from None
         sides[label] = replace(working_tree_side(argv, Path.cwd()), what="", commit="")
     programs = programs_of_sides(sides, privacy=settings.privacy)
     return check_interleaved(sides, programs, settings, mode="commands")
@@ -85,7 +83,12 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
 
         sides = {BASE: base, CANDIDATE: candidate}
         programs = programs_of_sides(sides, privacy=settings.privacy, hint=LINK_HINT)
-        baseline = compare_to_baseline(candidate, programs[CANDIDATE], settings) if settings.baseline else None
+        baseline = None
+        if settings.baseline is not None:
+            program = programs[CANDIDATE]
+            if settings.count:
+                program = replace(program, hooked=True, count=True, virtual_cuda=settings.virtual_cuda)
+            baseline = compare_to_baseline(candidate, program, settings)
         return check_interleaved(sides, programs, settings, mode="against", baseline=baseline, admit=admit)
 
 
@@ -103,7 +106,7 @@ def check_interleaved(
     :param baseline: the candidate's counters compared to a baseline, and the runs in which they were counted.
     :param admit: see RoundRunner.
     """
-    located = {CANDIDATE: baseline[1]} if baseline else {}
+    located = {CANDIDATE: baseline[1]} if baseline and not settings.count else {}
     measured = MeasuredRounds()
     with rounds_saved(measured.rounds, settings.out):
         with gpu_throttling() as gpus:

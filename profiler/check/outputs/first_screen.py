@@ -295,24 +295,10 @@ def _to_settle(result: GateResult) -> Iterator[b.Action]:
 
 
 def _to_compare(result: GateResult) -> Iterator[b.Action]:
-    if option := _option_of_baseline(result):
-        yield b.Action("Count as the baseline was counted", command=_check(result, f" {option}"))
-    elif result.baseline_file:
+    if result.baseline_file:
         yield b.Action("If the other work is intended, make the baseline again", command=_update(result))
     else:
         yield b.Action("Give both sides the same work, then check again", command=_check(result))
-
-
-def _option_of_baseline(result: GateResult) -> str:
-    """The option with which the baseline was counted and this check was not; empty: there is none."""
-    lacking = {
-        reason.values.get("part"): reason.values.get("base")
-        for reason in result.counters_reasons
-        if reason.values.get("candidate") is None
-    }
-    if not lacking.get("counting"):
-        return ""
-    return "--virtual-cuda" if lacking.get("virtual_devices") else "--count"
 
 
 def _check(result: GateResult, more: str = "") -> str:
@@ -324,11 +310,11 @@ def _check(result: GateResult, more: str = "") -> str:
         options = f"--baseline {shlex.quote(plain(result.baseline_file))}{more} -- {plain(result.candidate.command)}"
     elif result.mode == "commands":
         before, after = (shlex.quote(plain(side.command)) for side in (result.base, result.candidate))
-        options = f"--before {before} --after {after}"
+        options = f"{before} {after}"
     else:
         options = "RUN_A RUN_B"
     return f"{called_as()} check {options}"
 
 
 def _update(result: GateResult) -> str:
-    return _check(replace(result, mode="baseline"), " --update --reason TEXT")
+    return _check(replace(result, mode="baseline"), " --update REASON")

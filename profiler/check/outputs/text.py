@@ -246,7 +246,7 @@ def _too_few(values: Values) -> str:
     usable, total, suggested = values["usable"], values["total"], values["suggested"]
     few = _stopped(values, usable, f"too few rounds: {usable}")
     lost = f" with enough blocks, of {total} measured" if usable < total else ""
-    option = f" (pass --max-rounds {suggested})" if suggested is not None else ""
+    option = f" (allow more: --set max_rounds={suggested})" if suggested is not None else ""
     return f"{few}{lost}; a verdict needs at least {values['needed']} rounds{option}"
 
 
@@ -255,7 +255,7 @@ def _undecided(values: Values) -> str:
     early = f"{_stopped(values, values['usable'], '')}: " if values["stopped"] else ""
     edges = f"{100 * values['at_most']:g}% or less from one of {100 * values['at_least']:g}% or more"
     lines = " and ".join(_range(*line) for line in values["lines"])
-    settle = f"; --max-rounds {values['suggested']} would probably settle it" if values["suggested"] else ""
+    settle = f"; --set max_rounds={values['suggested']} would probably settle it" if values["suggested"] else ""
     return f"{early}{rounds} do not distinguish a slow-down of {edges}: {lines}{_stalls(values)}{settle}"
 
 
@@ -426,7 +426,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # warnings about what was counted
     "short-program": (
         "The program ended after {steps} of {wanted:step} to count, so what it does only now and then may be missing. "
-        "Let it take more steps, or count fewer with --steps."
+        "Let it take more steps, or count fewer (`steps`)."
     ),
     "batches-as-steps": (
         "No optimizer stepped while it was measured, so batches count as steps: if they belong to a validation before "
@@ -489,16 +489,15 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     "ignored-unused": lambda v: f"Ignoring {listed(v['names'])} changed nothing: {_unused(v['names'])}.",
     "times-not-compared": (
-        "The runs were recorded at different times, so their speed is not compared; --against REV or --before and "
-        "--after compare speed."
+        "The runs were recorded at different times, so their speed is not compared; --against REV or two "
+        "commands compare speed."
     ),
     "one-process-a-side": (
         "With one process per side, a counter that varies by itself cannot be distinguished from one that changed."
     ),
     "baseline-too": "Counters are also compared with {file}; for each counter the worse result counts.",
-    "baseline-not-used": lambda v: (
-        f"{v['baseline']}, the baseline that {v['file']} names, was not used: "
-        f"{'--no-baseline was given' if v['option'] else 'two sides are compared to each other'}."
+    "baseline-not-used": (
+        "{baseline}, the baseline that {file} names, was not used: two sides are compared to each other."
     ),
     "text": "{text}",
     "damaged-history": _damaged_lines,

@@ -35,7 +35,7 @@ class Repository:
             return cls(Path(result.out.removesuffix("\n")).resolve())
         why = result.error
         if "not a git repository" in why:
-            why = "it lies in no git repository; run it in your checkout, or give --before and --after instead"
+            why = "it lies in no git repository; run it in your checkout, or compare two commands"
         elif "must be run in a work tree" in why:
             why = "this repository is bare, or you are inside .git; run it in a checkout"
         elif "dubious ownership" in why:
