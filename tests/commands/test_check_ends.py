@@ -76,7 +76,7 @@ def test_a_record_that_cannot_be_written_is_an_error_behind_the_verdict(
         monkeypatch.setattr(finish, "write_text", full)
     assert main([*baseline, "--set", "history=h.jsonl", "--", *train()]) == 2
     shown = capsys.readouterr()
-    assert shown.out.splitlines()[1].startswith("PASS")
+    assert shown.out.splitlines()[0].startswith("PASS")
     assert "error: cannot write it: No space left on device" in shown.err.splitlines()
 
 

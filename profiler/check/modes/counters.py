@@ -4,6 +4,7 @@ recorded runs.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from profiler.check.modes.sides import (
     describe_side,
     fingerprint,
     load_recordings,
+    not_seen,
     prepare_base,
     programs_of_sides,
     record_counters,
@@ -51,6 +53,7 @@ from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import STEPS
 from profiler.check.worktree.paths import refuse_working_tree
 from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
+from profiler.check.worktree.source_diff import changed_lines, is_code, new_files
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.core.virtual_devices import virtual_devices
@@ -175,7 +178,7 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
         machine=fingerprint(recordings.runs),
         notes=(
             *(Notice("script-renamed", {"former": section.key["program"], **renamed}) for _ in renamed),
-            *(per_sample(base, recordings.counted) if reasons else ()),
+            *(per_sample(base, recordings.counted) if reasons else not_seen(recordings)),
         ),
         hunks=_hunks_of_rises(lines, files),
         baseline_file=str(path),
@@ -262,11 +265,33 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
                 *side_differences(recordings[BASE], recordings[CANDIDATE]),
                 *short_program((*before, *recordings[CANDIDATE].counted), settings.steps or STEPS),
             ),
-            notes=(*base.notes, *(per_sample(before, recordings[CANDIDATE].counted) if reasons else ())),
+            notes=(
+                *base.notes,
+                *(
+                    per_sample(before, recordings[CANDIDATE].counted)
+                    if reasons
+                    else not_seen(recordings[CANDIDATE], _unreached(base, recordings[CANDIDATE], roots[CANDIDATE]))
+                ),
+            ),
             machine=fingerprint(recordings[CANDIDATE].runs),
             hunks=_hunks_of_rises(lines, files),
         )
         return finish(result, settings)
+
+
+def _unreached(base: PreparedSide, candidate: Recordings, root: str) -> list[str]:
+    """The lines of code that changed since the base and at which nothing was counted, as in 'train.py:7'. New files of
+    which the program ran nothing are left out."""
+    if base.repository is None:
+        return []
+    reached = {(os.path.normpath(Path(root) / site.file), site.line) for site in candidate.runs[0].sites}
+    ran, new = {file for file, _ in reached}, new_files(base.repository)
+    return [
+        f"{os.path.relpath(file, root)}:{number}"
+        for file, lines in changed_lines(base.repository, base.commit).items()
+        for number, text in lines.items()
+        if is_code(text) and (file, number) not in reached and (file not in new or file in ran)
+    ]
 
 
 def _scaled_work(

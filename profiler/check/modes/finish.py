@@ -90,8 +90,8 @@ def _finish(
             seconds=time.monotonic() - settings.started,
             out=str(settings.out),
             options=settings.options,
-            warnings=(*result.warnings, *budget_warnings(result.counters)),
-            notes=(*result.notes, *settings.notes, *unused_limits(result)),
+            warnings=(*result.warnings, *budget_warnings(result.counters), *unused_limits(result)),
+            notes=(*result.notes, *settings.notes),
         )
     )
     comparison: Comparison | None = None
@@ -167,10 +167,11 @@ def _report(failure: str, error: BaseException) -> None:
 def _print(result: GateResult) -> None:
     """A closed output changes no verdict."""
     try:
-        print_result(result, stream=sys.stdout)
         if is_true(ACTIONS):
             for line in workflow_commands(result, RepositoryPaths.around(Path.cwd())):
                 print(line)
+            sys.stdout.flush()
+        print_result(result, stream=sys.stdout)
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit:  # rich's answer to a closed pipe; its code 1 would be read as FAIL

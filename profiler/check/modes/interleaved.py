@@ -26,6 +26,7 @@ from profiler.check.modes.sides import (
     fingerprint,
     gpu_throttling,
     load_recordings,
+    not_seen,
     prepare_base,
     programs_of_sides,
     record_counters,
@@ -128,7 +129,9 @@ def check_interleaved(
     info = {label: describe_side(label, side, recordings[label], measured.rounds) for label, side in sides.items()}
     notes = [note for side in sides.values() for note in side.notes]
     counted = judged_counters(lines, work, recordings[CANDIDATE], settings)
-    notes += per_sample(*(recordings[label].counted for label in (BASE, CANDIDATE))) if work else ()
+    notes += (
+        per_sample(recordings[BASE].counted, recordings[CANDIDATE].counted) if work else not_seen(recordings[CANDIDATE])
+    )
     result = GateResult(
         base=info[BASE],
         candidate=info[CANDIDATE],

@@ -11,6 +11,8 @@ from pathlib import Path, PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from profiler.analyse.window import measured_window
 from profiler.check.counters.counted import counted
 from profiler.check.counters.environment_key import WORK, environment_key, key_differences, work_of_a_step
@@ -27,7 +29,7 @@ from profiler.record.schedule import STEPS_FILES
 from profiler.record.trainers import trainers
 from profiler.report.text import step_text
 from profiler.run.load import load
-from profiler.run.model import Run, RunSpec, StepKind
+from profiler.run.model import Run, RunSpec, StepKind, Table
 from profiler.run.source import unpacked
 
 if TYPE_CHECKING:
@@ -221,6 +223,34 @@ def side_differences(base: Recordings, candidate: Recordings) -> tuple[Notice, .
     before, after = (environment_key(side.runs[0]) for side in (base, candidate))
     names = dict.fromkeys((*WORK, "program", "arguments"), "")
     return key_differences({**before, **names}, {**after, **names}, "sides-differ")
+
+
+def not_seen(recordings: Recordings, unreached: Sequence[str] = ()) -> tuple[Notice, ...]:
+    """What the steps of a PASS did not show, as far as its runs tell.
+
+    :param unreached: changed lines at which nothing was counted.
+    """
+    run, spans = recordings.runs[0], _spans(recordings.runs[0].path)
+    inside = [(begin, end) for begin, end in spans or () if end > begin]
+    if not inside:
+        return ()
+
+    def occurs(table: Table) -> bool:
+        return any(bool(((table["begin"] < end) & (table["end"] >= begin)).any()) for begin, end in inside)
+
+    names = [number for number, name in enumerate(run.names) if name == "checkpoint"]
+    is_hooked = "package" in run.info.facts
+    missing = {
+        "evaluation": is_hooked and not occurs(run.stages),
+        "checkpoint": is_hooked
+        and run.info.level != "light"
+        and not occurs(run.regions[np.isin(run.regions["name"], names)]),
+    }
+    loaders = run.info.facts.get("loaders")
+    numbers = [each.get("num_workers") or 0 for each in loaders.values()] if isinstance(loaders, dict) else []
+    workers = 0 if any(each.workers for each in recordings.counted) else sum(numbers)
+    values = {"missing": [name for name, is_missing in missing.items() if is_missing], "workers": workers}
+    return (Notice("not-seen", {**values, "lines": list(unreached)}),) if any(values.values()) or unreached else ()
 
 
 # ---------------------------------------------------------------- where the time goes

@@ -108,11 +108,15 @@ def _rise(line: CounterLine) -> str:
 
 
 def _why(result: GateResult) -> Iterator[str]:
-    """What caused a FAIL, or where its time went; of any other result, and where that is not known, its sentence."""
+    """What caused a FAIL, or where its time went; what a PASS did not see; counts per sample of other work; else the
+    sentence of the result."""
+    notes = [note for note in result.notes if note.code in ("not-seen", "per-sample")]
     if result.state == FAIL and (result.causes or result.explanation):
         yield plain(result.causes[0].sentence if result.causes else result.explanation)
-    else:
+    elif result.state in (FAIL, INCONCLUSIVE):
         yield text.headline(result)
+    else:
+        yield from (plain(text.sentence(note)) for note in notes)
 
 
 # ---------------------------------------------------------------- chips
@@ -264,8 +268,6 @@ def _actions(result: GateResult) -> Iterator[b.Action]:
         yield from _to_settle(result)
     elif any(fmt.is_fewer(line) for line in result.counters) and result.baseline_file:
         yield b.Action("Store the smaller counts", command=_update(result))
-    else:
-        yield b.Action("Nothing needs to change", "the check allows this version")
 
 
 def _after_fail(result: GateResult) -> Iterator[b.Action]:

@@ -335,6 +335,16 @@ def _other_work(values: Values) -> str:
     return _WORK.get(part, f"{part.replace('_', ' ')} is {{}}").format(candidate) + instead
 
 
+def _not_seen(values: Values) -> Iterator[str]:
+    """'no evaluation or checkpoint in these steps'."""
+    if values["missing"]:
+        yield f"no {' or '.join(values['missing'])} in these steps"
+    if values["workers"]:
+        yield f"the work of {plural(values['workers'], 'loader worker')}"
+    if lines := values["lines"]:
+        yield f"{plural(len(lines), 'changed line')} at which nothing was counted ({_shortened(lines, _MAX_FILES)})"
+
+
 def _per_sample(counts: tuple[str, float, float]) -> str:
     """'0.0312 and 0.0156 syncs'."""
     counter, *values = counts
@@ -499,6 +509,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "baseline-not-used": (
         "{baseline}, the baseline that {file} names, was not used: two sides are compared to each other."
     ),
+    "not-seen": lambda v: f"Not seen: {'; '.join(_not_seen(v))}.",
     "text": "{text}",
     "damaged-history": _damaged_lines,
     "history-method": (

@@ -89,6 +89,14 @@ def test_other_work_is_told_in_its_units(part: str, base: str | None, candidate:
     assert [sentence(notice) for notice in other_work(*sides)] == [words]
 
 
+def test_what_a_pass_did_not_see_is_one_sentence() -> None:
+    values = {"missing": ["evaluation", "checkpoint"], "workers": 2, "lines": ["train.py:7"]}
+    assert sentence(Notice("not-seen", values)) == (
+        "Not seen: no evaluation or checkpoint in these steps; the work of 2 loader workers; 1 changed line at which "
+        "nothing was counted (train.py:7)."
+    )
+
+
 def test_a_gain_is_to_be_written_down_only_where_there_is_a_file() -> None:
     for options, expected in (({"baseline_file": "b.json"}, ["fewer-than-baseline"]), ({"mode": "against"}, ["fewer"])):
         assert [reason.code for reason in result(20, 10, **options).counters[0].reasons] == expected
