@@ -37,6 +37,8 @@ _OF_SAMPLES: Final = (
     "syncs", WOULD_SYNC, "h2d", "h2d_bytes", "d2h", "launches", "tokenized", "operators", "flops", "allocated_bytes",
 )  # fmt: skip
 """Counters whose amounts per sample say something where the batches of two sides differ."""
+_NEARLY_ALL: Final = 0.7
+"""Share of steps that take equally many batches: others end an epoch, or contain a validation. A choice."""
 AUTOCAST: Final = "autocast"
 WORK: Final = (
     "batch_size", "accumulation", "parameters", "parameter_dtype", AUTOCAST, "dtype", "world_size", "work", "preset",
@@ -97,14 +99,16 @@ def work_of_a_step(run: Run) -> dict[str, str]:
 
 
 def _batches_per_step(run: Run) -> int:
-    """How many batches most steps take; 0 where no loader gives them, or where they end the steps."""
+    """How many batches nearly all steps take; 0 where no loader gives them, where they end the steps, or where steps
+    take different numbers, as those of two optimizers by turns do."""
     window = measured_window(run)
     if not len(window) or run.step is None or run.step.kind is StepKind.LOADER:
         return 0
     rows = process_rows(run.boundaries, window)
     batches = rows[(rows["kind"] == BoundaryKind.LOADER) & (rows["flag"] == 0)]
     steps = window.step_rows(batches["time"])
-    return int(np.median(np.bincount(steps[steps >= 0], minlength=len(window))))
+    frequency = np.bincount(np.bincount(steps[steps >= 0], minlength=len(window)))
+    return int(frequency.argmax()) if frequency.max() >= _NEARLY_ALL * len(window) else 0
 
 
 def other_work(base: Key, candidate: Key, where: str = "base") -> tuple[Notice, ...]:

@@ -96,13 +96,14 @@ def test_the_nearest_key_differs_in_the_fewest_parts() -> None:
     assert nearest_key(keys, keys[2]) == 2
 
 
-def trained(batches: int, elements: int = 100, batch_size: int = 32) -> Run:
-    """A run with so many batches in each of its three steps, and a fourth one before which it validated."""
+def trained(batches: int, elements: int = 100, batch_size: int = 32, *, by_turns: bool = False) -> Run:
+    """A run with so many batches in each of three steps, or in every second one, and with a validation in a fourth."""
     facts = {"loaders": {"L": {"batch_size": batch_size}}, "optimizers": [{"elements": elements}]}
     builder = RunBuilder(**HOOKED, **facts)
     for step in range(4):
         builder.step(step * 100, step * 100 + 100)
-        for batch in range(batches if step < 3 else 40):
+        number = 0 if by_turns and step % 2 else batches
+        for batch in range(number if step < 3 else 40):
             builder.boundary(step * 100 + 1 + batch, BoundaryKind.LOADER, name="L")
         builder.boundary(step * 100 + 100)
     return replace(builder.build(), step=SGD_STEPS)
@@ -110,6 +111,7 @@ def trained(batches: int, elements: int = 100, batch_size: int = 32) -> Run:
 
 def test_the_work_of_a_step_is_its_batches_their_size_and_the_model() -> None:
     assert work_of_a_step(trained(2)) == {"batch_size": "32", "accumulation": "2", "parameters": "100"}
+    assert "accumulation" not in work_of_a_step(trained(1, by_turns=True)), "it would depend on where the window begins"
     assert work_of_a_step(run(SGD_STEPS)) == {}
 
 
