@@ -27,14 +27,14 @@ compare: $(RUNTIME) ## measure the bundled language model as found and fixed; wr
 ladder: $(RUNTIME) ## measure every fix of the bundled language model: alone, on top of the others, and left out
 	@$(RUN) -m profiler compare --ladder $(ARGS)
 
-check: $(RUNTIME) ## compare the bundled trainers' counters with .ci/counters-*.json; ARGS='--update --reason ...' writes them
+check: $(RUNTIME) ## compare the bundled trainers' counters with .ci/counters-*.json; ARGS='--update REASON' writes them
 	@for variant in as-found fixed; do \
-	    $(RUN) -m profiler check --baseline .ci/counters-$$variant.json --steps 10 --warmup 2 $(ARGS) -- \
+	    $(RUN) -m profiler check --baseline .ci/counters-$$variant.json --set steps=10 --set warmup=2 $(ARGS) -- \
 	        $(RUN) -m reference_trainer.lm --variant $$variant --device host --preset tiny \
 	        --corpus .ci/corpus.txt --warmup-seconds 0 --seconds 600 || exit; \
 	done
 	@for variant in 'as-found --gnc' 'fixed --gd' 'fixed --gnc'; do \
-	    $(RUN) -m profiler check --baseline .ci/counters-sweep-$${variant% *}.json --steps 6 --warmup 2 $(ARGS) -- \
+	    $(RUN) -m profiler check --baseline .ci/counters-sweep-$${variant% *}.json --set steps=6 --set warmup=2 $(ARGS) -- \
 	        $(RUN) -m reference_trainer.ssm --variant $$variant --device cpu --engine inline $(SMALL_SWEEP) || exit; \
 	done
 

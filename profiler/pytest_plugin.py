@@ -11,12 +11,15 @@ import linecache
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
     from profiler.virtual.counts import Counts
+
+
+_SCOPE: Final = "profiler_scope"
 
 
 class AssertSyncs(Protocol):
@@ -33,9 +36,20 @@ class AssertSyncs(Protocol):
         ...
 
 
-@pytest.fixture
+def _scope(fixture_name: str, config: pytest.Config) -> Literal["function", "module"]:  # noqa: ARG001 - pytest passes it by name
+    """The scope that `profiler_scope` in the configuration of pytest names."""
+    return "module" if config.getini(_SCOPE) == "module" else "function"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let pytest's configuration say for how long a virtual device exists."""
+    about = "how long the virtual CUDA device exists: function (a test), or module (all tests of a file)"
+    parser.addini(_SCOPE, about, default="function")
+
+
+@pytest.fixture(scope=_scope)
 def virtual_cuda() -> Iterator[Counts]:
-    """A virtual CUDA device for the whole test, and its counts. Skips the test on a machine with a GPU."""
+    """A virtual CUDA device for the whole test or module, and its counts. Skips the test on a machine with a GPU."""
     import profiler
 
     context = profiler.virtual_cuda()
@@ -49,9 +63,9 @@ def virtual_cuda() -> Iterator[Counts]:
         context.__exit__(None, None, None)
 
 
-@pytest.fixture
+@pytest.fixture(scope=_scope)
 def assert_syncs(virtual_cuda: Counts) -> AssertSyncs:
-    """`assert_syncs(step, at_most=0)`, with a virtual CUDA device for the whole test."""
+    """`assert_syncs(step, at_most=0)`, with a virtual CUDA device."""
 
     def check(step: Callable[[], object], at_most: int = 0, *, warmup: int = 1) -> None:
         from profiler.virtual import has_used_memory

@@ -156,12 +156,12 @@ def test_arguments_of_the_command(stub: dict[str, str], tmp_path: Path) -> None:
         against="origin/main",
         detect="5%",
         inconclusive="pass",
-        arguments="--max-seconds 600 --link 'my data'",
+        arguments="--set max_seconds=600 --link 'my data'",
         out="out put",
     )
     assert done.returncode == 0, done.stderr
-    asked = ["check", "--out", "out put", "--baseline=base line.json", "--against=origin/main", "--detect=5%"]
-    asked += ["--inconclusive=pass", "--max-seconds", "600", "--link", "my data"]
+    asked = ["check", "--out", "out put", "--baseline=base line.json", "--against=origin/main", "--set=detect=5%"]
+    asked += ["--set=inconclusive=pass", "--set", "max_seconds=600", "--link", "my data"]
     assert seen(tmp_path) == [*asked, "--", "python", "my train.py", "--name", "a b"]
     run_action(stub, tmp_path, command="python train.py", out="bare")
     assert seen(tmp_path) == ["check", "--out", "bare", "--", "python", "train.py"]
@@ -176,7 +176,8 @@ def test_nothing_in_an_option_is_run(stub: dict[str, str], tmp_path: Path, first
     assert not list(tmp_path.rglob("HACKED")), done.stdout + done.stderr
     assert done.returncode == 0, done.stderr
     assert outputs(tmp_path)["state"] == "PASS"
-    expected = ["check", "--out", texts[4], *(f"--{name}={text}" for name, text in options.items())]
+    expected = ["check", "--out", texts[4], *(f"--{name}={options[name]}" for name in ("baseline", "against"))]
+    expected += [f"--set={name}={options[name]}" for name in ("detect", "inconclusive")]
     assert seen(tmp_path) == [*expected, "--", "python", "train.py"]
 
 

@@ -85,3 +85,21 @@ def test_the_plugin_imports_no_torch() -> None:
     code = "import sys, profiler.pytest_plugin; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_fixtures_last_for_a_module_where_the_configuration_says_so(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nprofiler_scope = module\n")
+    (tmp_path / "test_step.py").write_text(
+        "import pytest, torch\n"
+        "@pytest.fixture(scope='module')\n"
+        "def model(virtual_cuda):\n"
+        "    return torch.nn.Linear(4, 2).cuda()\n"
+        "def test_one(model, assert_syncs):\n"
+        "    assert_syncs(lambda: model(torch.ones(1, 4, device='cuda')))\n"
+        "def test_other(model, virtual_cuda):\n"
+        "    assert model.weight.is_cuda\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "profiler.pytest_plugin", "-p", "no:cacheprovider", "."]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -16,7 +16,9 @@ from profiler.core.notice import Notice
 PASS: Final = "PASS"
 FAIL: Final = "FAIL"
 INCONCLUSIVE: Final = "INCONCLUSIVE"
-STATES: Final = (PASS, INCONCLUSIVE, FAIL)
+NOT_COMPARABLE: Final = "NOT COMPARABLE"
+"""The sides do other work, so that neither counts nor times tell anything about a change."""
+STATES: Final = (PASS, INCONCLUSIVE, NOT_COMPARABLE, FAIL)
 """The states are ordered from good to bad. A result has the state of its worst part."""
 
 BASE: Final = "base"

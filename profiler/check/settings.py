@@ -29,10 +29,12 @@ PROCESSES: Final = 2
 """Counted by default: what differs between them is not constant."""
 _UNITS: Final = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _UNIT: Final = re.compile(r"([0-9.e+]+)\s*([kmgt]?b)", re.IGNORECASE)
-_OPTIONS: Final = {"limits": "limit", "budgets": "budget", "links": "link"}
-"""Options whose names are not those of their keys."""
+_OPTIONS: Final = {"baseline": "--baseline", "links": "--link"}
+"""Keys that have an option of their own."""
 _WARN: Final = "warn:"
 """Before an amount of which more is only a warning."""
+CARD: Final = "h100"
+"""What virtual CUDA devices of a check show themselves to be."""
 _MAX_SHOWN: Final = 60
 """Characters of a value that an error quotes."""
 
@@ -122,6 +124,7 @@ def _shorten(value: object) -> str:
 
 Text = Annotated[StrictStr, Field(min_length=1)]
 Count = Annotated[StrictInt, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 
 
 class SettingsTable(BaseModel):
@@ -138,9 +141,11 @@ class SettingsTable(BaseModel):
     budgets: dict[str, Annotated[Budget, BeforeValidator(parse_budget)]] = {}
     """Counter -> how much of it there may be, whatever the base has."""
     inconclusive: Literal["fail", "pass"] = "fail"
-    """The effect of an INCONCLUSIVE result on the exit code."""
+    """The effect of a result that does not decide on the exit code."""
     max_rounds: Count = Limits().max_rounds
-    max_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
+    max_seconds: Seconds | None = None
+    patience: Seconds = PATIENCE_S
+    """How long a program may take to its first step."""
     baseline: Text | None = None
     """The file of counters; in pyproject.toml relative to it."""
     steps: Count | None = None
@@ -151,6 +156,18 @@ class SettingsTable(BaseModel):
     """Counted on each side."""
     links: list[Text] = []
     """Files and folders outside git that another revision needs too."""
+    environment: Literal["auto", "same"] = "auto"
+    """That of another revision: its own where its requirements differ, or this one."""
+    explain: bool = True
+    """Whether a FAIL of speed is followed by a recording of where the time of both sides goes."""
+    history: Text | None = None
+    """The file to which each result is appended; in pyproject.toml relative to it."""
+    source: bool = True
+    """Whether recorded runs have the text of source lines."""
+    shared: bool = False
+    """Whether the umask decides who may read the runs; otherwise only their owner may."""
+    max_size: Annotated[float, BeforeValidator(_amount)] | None = None
+    """The most bytes that are read of a file, unpacked."""
 
     def gate_limits(self) -> Limits:
         return Limits(
@@ -167,19 +184,19 @@ class SettingsTable(BaseModel):
 def read_table(options: Mapping[str, object]) -> tuple[SettingsTable, Path | None]:
     """The settings that hold here, and the nearest pyproject.toml with such a table, from the working directory upward.
 
-    :param options: key -> value of the command line; None where an option is not given. Its limits are added to those
-        of the file, counter by counter, and its paths are relative to the working directory.
+    :param options: key -> value of the command line. Its limits are added to those of the file, counter by counter, and
+        its paths are relative to the working directory.
     :raises ProfilerError: a file that cannot be read, an unknown key, an invalid value.
     """
     here = Path.cwd()
     files = (folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file())
     file, table = next(((file, table) for file in files if (table := _load(file))), (None, {}))
     from_file = _validate(table, lambda key: f"{file}: [{TABLE}] {key}")
-    given = {key: value for key, value in options.items() if value is not None}
-    from_options = _validate(given, lambda key: f"--{_OPTIONS.get(key, key).replace('_', '-')}")
+    from_options = _validate(options, lambda key: _OPTIONS.get(key, f"--set {key}".rstrip()))
     values = {name: getattr(from_file, name) for name in from_file.model_fields_set}
-    if file and from_file.baseline:
-        values["baseline"] = str(file.parent / from_file.baseline)
+    for name in ("baseline", "history"):
+        if file and values.get(name):
+            values[name] = str(file.parent / values[name])
     values |= {name: getattr(from_options, name) for name in from_options.model_fields_set}
     values["limits"] = {**from_file.limits, **from_options.limits}
     values["budgets"] = _merged_budgets(from_file.budgets, from_options.budgets)
@@ -213,7 +230,7 @@ def _validate(table: Mapping[str, object], location: Callable[[str], str]) -> Se
     key, *inner = map(str, fault["loc"])
     if fault["type"] == "extra_forbidden":
         hint = suggestion(key, SettingsTable.model_fields)
-        raise ProfilerError(f"{location('')}has no key {key if key.isprintable() else repr(key)}{hint}")
+        raise ProfilerError(f"{location('').rstrip()} has no key {key if key.isprintable() else repr(key)}{hint}")
     own = fault["type"] == "value_error"
     message = str(fault["ctx"]["error"]) if own else f"{fault['msg']} ({_shorten(fault['input'])})"
     raise ProfilerError(": ".join((location(key), *inner, message)))
@@ -252,107 +269,92 @@ class Settings:
     steps: int | None = None
     warmup: int | None = None
     """None: the default."""
-    processes: int = PROCESSES
+    wanted_processes: int | None = None
+    """Counted on each side; None: the default."""
     virtual_cuda: str = ""
     """Number and name of the virtual CUDA devices that the program sees, as in `1:h100`; empty: none."""
     count: bool = False
     """Whether operators and memory are counted."""
-    options: str = ""
-    """The options by which the program was counted, as the command line has them."""
     patience: float = PATIENCE_S
     links: tuple[str, ...] = ()
     environment: str = "auto"
-    github: bool = False
     explain: bool = True
-    """Whether a FAIL of speed is followed by a recording of where the time of both sides goes."""
     privacy: Privacy = PRIVATE
     """What the recorded runs keep, and who may read them."""
-    named: frozenset[str] = frozenset()
-    """Counters that --limit and --ignore name: the others are named in pyproject.toml."""
     notes: tuple[Notice, ...] = ()
     started: float = field(default_factory=time.monotonic)
 
+    @property
+    def processes(self) -> int:
+        """Processes to count: one where counts are exact, because they are the same in all of most programs."""
+        return self.wanted_processes or (1 if self.count and not self.update else PROCESSES)
 
-def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
-    """:param uses_baseline: whether the mode of the check compares to a baseline that pyproject.toml names.
+    @property
+    def options(self) -> str:
+        """The options by which the program is counted, as the command line has them."""
+        if not self.virtual_cuda:
+            return "--count" if self.count else ""
+        number = self.virtual_cuda.partition(":")[0]
+        return "--virtual-cuda" if number == "1" else f"--virtual-cuda {number}"
 
-    :raises ProfilerError: an unknown key, an invalid value, or a directory that is not empty.
+
+def settings_of(table: SettingsTable, file: Path | None, args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
+    """:param file: the pyproject.toml from which `table` is.
+    :param uses_baseline: whether the mode of the check compares to a baseline that it names.
+
+    :raises ProfilerError: a directory that is not empty, or virtual devices that cannot be.
     """
-    limits = _pairs("limit", args.limit, "how far it may rise, as in syncs=1 or h2d_bytes=1%")
-    budgets = _budget_options(args.budget)
-    options = {
-        "detect": args.detect,
-        "inconclusive": args.inconclusive,
-        "baseline": None if args.baseline is None else str(args.baseline),
-        "steps": args.steps,
-        "warmup": args.warmup,
-        "max_rounds": args.max_rounds,
-        "max_seconds": args.max_seconds,
-        "links": args.link,
-        "limits": limits,
-        "budgets": budgets,
-        "ignore": args.ignore,
-    }
-    table, file = read_table(options)
-    if args.patience is not None and not 0 < args.patience < math.inf:
-        raise ProfilerError(f"--patience {args.patience}: must be above 0")
-    devices = virtual_devices(args.virtual_cuda, args.card)
-    # exact counts are the same in every process of most programs
-    usual = 1 if (args.count or args.virtual_cuda) and not args.update else PROCESSES
     baseline = Path(table.baseline) if table.baseline else None
     notes: tuple[Notice, ...] = ()
-    if baseline is not None and (args.no_baseline or not uses_baseline):
-        values = {"baseline": str(baseline), "file": str(file), "option": bool(args.no_baseline)}
-        notes, baseline = (Notice("baseline-not-used", values),), None
+    if baseline is not None and not uses_baseline:
+        notes, baseline = (Notice("baseline-not-used", {"baseline": str(baseline), "file": str(file)}),), None
     return Settings(
         limits=table.gate_limits(),
         out=_output_directory(args.out),
         baseline=baseline,
-        history=args.history,
-        update=args.update,
-        reason=args.reason or "",
+        history=Path(table.history) if table.history else None,
+        update=args.update is not None,
+        reason=args.update or "",
         steps=table.steps,
         warmup=table.warmup,
-        processes=table.processes or usual,
-        virtual_cuda=devices,
+        wanted_processes=table.processes,
+        virtual_cuda=virtual_devices(args.virtual_cuda, CARD),
         count=bool(args.count or args.virtual_cuda),
-        options=_counting_options(args),
-        patience=args.patience or PATIENCE_S,
+        patience=table.patience,
         links=tuple(table.links),
-        environment=args.environment or "auto",
-        github=args.github,
-        explain=not args.no_explain,
-        privacy=Privacy(source=not args.no_source, shared=args.shared),
-        named=frozenset((*(limits or ()), *(budgets or ()), *(args.ignore or ()))),
+        environment=table.environment,
+        explain=table.explain,
+        privacy=Privacy(source=table.source, shared=table.shared),
         notes=notes,
     )
 
 
-def _counting_options(args: argparse.Namespace) -> str:
-    if not args.virtual_cuda:
-        return "--count" if args.count else ""
-    return f"--virtual-cuda {args.virtual_cuda}" if args.virtual_cuda > 1 else "--virtual-cuda"
+def options_of(args: argparse.Namespace) -> dict[str, object]:
+    """Key -> value of the command line, as `read_table` takes them.
+
+    :raises ProfilerError: --set has no key or no value.
+    """
+    options: dict[str, Any] = {}
+    for text in args.set or ():
+        name, sign, value = text.partition("=")
+        key, dot, inner = name.partition(".")
+        if not (key and sign and value and bool(dot) == bool(inner)):
+            raise ProfilerError(f"--set {text}: name a key and its value, as in max_rounds=10 or limits.syncs=1")
+        if inner:
+            table = options.setdefault(key, {})
+            options[key] = {**(table if isinstance(table, dict) else {}), inner: _value(value)}
+        else:
+            options[key] = _value(value)
+    given = {"baseline": args.baseline and str(args.baseline), "links": args.link}
+    return options | {key: value for key, value in given.items() if value is not None}
 
 
-def _pairs(option: str, texts: list[str] | None, amount: str) -> dict[str, str] | None:
-    """The counters and amounts of an option; None where it is not given."""
-    if texts is None:
-        return None
-    pairs = [text.partition("=") for text in texts]
-    if bad := next((name for name, sign, value in pairs if not (name and sign and value)), None):
-        raise ProfilerError(f"--{option} {bad}: name a counter and {amount}")
-    return {name: value for name, _, value in pairs}
-
-
-def _budget_options(texts: list[str] | None) -> dict[str, object] | None:
-    """Counter -> its budget; one option may name the warning, and another one the limit."""
-    how = "how much of it there may be, as in peak_bytes=2GB or growth_bytes=warn:0"
-    fails, warns = ([each for each in texts or () if ("=warn:" in each) == warn] for warn in (False, True))
-    budgets: dict[str, dict[str, str]] = {}
-    for key, own in (("fail", fails), ("warn", warns)):
-        for name, amount in (_pairs("budget", own, how) or {}).items():
-            budgets.setdefault(name, {})[key] = amount.removeprefix(_WARN)
-    return dict(budgets) if texts is not None else None
+def _value(text: str) -> object:
+    """A value of TOML, or the text itself where it is none, as in `5%`."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        return text
 
 
 def _output_directory(path: Path | None) -> Path:

@@ -70,12 +70,16 @@ def seconds(minimum: float = 0.0) -> Callable[[str], float]:
     return parse
 
 
+def add_card(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a virtual device."""
+    card = "what a virtual device shows itself to be (default: %(default)s)"
+    parser.add_argument("--card", choices=CARDS, default="h100", help=card)
+
+
 def add_counting(parser: argparse.ArgumentParser) -> None:
     """Add the options that count what the program does, and that show it CUDA devices that do not exist."""
     devices = "show the program N CUDA devices that do not exist, and count its waits and copies (default N: 1)"
     parser.add_argument("--virtual-cuda", nargs="?", const=1, type=int, metavar="N", help=devices)
-    card = "what a virtual device shows itself to be (default: %(default)s)"
-    parser.add_argument("--card", choices=CARDS, default="h100", help=card)
     count = "count operators, memory and reads by line; --virtual-cuda counts them too. No times are recorded"
     parser.add_argument("--count", action="store_true", help=count)
 
@@ -93,15 +97,11 @@ def no_virtual_device(info: RunInfo) -> str:
     return f"saw no virtual device: {status and status.reason}"
 
 
-def add_privacy(parser: argparse.ArgumentParser, *, arguments: bool = True) -> None:
-    """Add the options that say what is recorded of the user's code and command, and who may read it.
-
-    :param arguments: whether the arguments of the command can be left out.
-    """
+def add_privacy(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is recorded of the user's code and command, and who may read it."""
     add = parser.add_argument
     add("--no-source", action="store_true", help="do not store the text of source lines")
-    if arguments:
-        add("--no-arguments", action="store_true", help="store no arguments of the command, only its program")
+    add("--no-arguments", action="store_true", help="store no arguments of the command, only its program")
     add("--shared", action="store_true", help="let the umask decide who may read the runs (default: only you)")
 
 
@@ -109,7 +109,7 @@ def privacy(args: argparse.Namespace) -> Privacy:
     """Return what these options say."""
     from profiler.core.masking import Privacy
 
-    return Privacy(not args.no_source, not getattr(args, "no_arguments", False), args.shared)
+    return Privacy(not args.no_source, not args.no_arguments, args.shared)
 
 
 def add_max_size(parser: argparse.ArgumentParser) -> None:

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
-from profiler.commands._common import add_counting, add_max_size, add_privacy
+from profiler.commands._common import add_counting
 from profiler.core.errors import ProfilerError
 
 _EPILOG: Final = (
     "Exit code: 0 PASS, 1 FAIL, 2 the check was impossible (an option, a file, a program that crashed or takes no "
-    "visible step), 3 INCONCLUSIVE; 130, 143 and 129 if Ctrl-C, SIGTERM or SIGHUP stopped it, after a report of the "
-    "rounds so far. Options take precedence over [tool.profiler.check] in pyproject.toml."
+    "visible step), 3 INCONCLUSIVE or NOT COMPARABLE; 130, 143 and 129 if Ctrl-C, SIGTERM or SIGHUP stopped it, "
+    "after a report of the rounds so far."
 )
 
 
@@ -25,55 +25,34 @@ class CheckCommand:
 
     name = "check"
     help = "gate a change in CI: compare counters with a committed baseline, and speed with another revision"
-    examples = ("check --baseline counters.json --update -- python train.py", "check --against main -- python train.py")
+    examples = (
+        "check --against main --virtual-cuda -- python train.py --device cuda",
+        "check --baseline counters.json --update -- python train.py",
+    )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.allow_abbrev = False  # an abbreviation that becomes ambiguous one day would break a job
         parser.error = partial(_refuse, parser)  # type: ignore[method-assign]
         parser.epilog = _EPILOG
-        group = parser.add_argument_group("what to compare to")
-        baseline = "counters, exactly, against this file; alone or with --against, where the worse of both counts. A "
-        baseline += (
-            "baseline named in pyproject.toml is also used with --against, but not with --before or with recorded runs"
-        )
-        group.add_argument("--baseline", type=Path, metavar="FILE", help=baseline)
-        group.add_argument("--against", metavar="REV", help="compare speed and counters with this git revision")
-        group.add_argument("--before", metavar="CMD", help="compare speed and counters with this command (in quotes)")
-        group.add_argument("--after", metavar="CMD", help="the command to compare with --before")
-        group.add_argument(
-            "--no-baseline", action="store_true", help="--against without the file that pyproject.toml names"
-        )
         add = parser.add_argument
-        add_counting(parser)
-        add("--update", action="store_true", help="write the current counters to the baseline instead of comparing")
-        add("--reason", metavar="TEXT", help="why higher counters are accepted; stored in the file")
-        add("--history", type=Path, metavar="FILE", help="append the result to this file; without a command: show it")
-        add("--detect", metavar="SHARE", help="the slow-down that must be found (default: 5%%)")
-        outcomes = ("fail", "pass")
         add(
-            "--inconclusive", choices=outcomes, help="effect of an INCONCLUSIVE result on the exit code (default: fail)"
+            "--against",
+            metavar="REV",
+            help="compare with this git revision: speed, or with the next two options counters",
         )
-        limit = "how far a counter may rise per step: syncs=1, h2d_bytes=1%%"
-        add("--limit", action="append", metavar="NAME=AMOUNT", help=limit)
-        add("--ignore", action="append", metavar="NAME", help="a counter that may rise")
-        budget = "how much of a counter there may be: peak_bytes=2GB fails above it, growth_bytes=warn:0 warns"
-        add("--budget", action="append", metavar="NAME=[warn:]AMOUNT", help=budget)
-        add("--steps", type=int, metavar="N", help="counted steps of a process (default: the file's, or 20)")
-        add("--warmup", type=int, metavar="N", help="warm-up steps before counting (default: 10)")
-        add("--max-rounds", type=int, metavar="N", help="maximum number of rounds (default: 28)")
-        add("--max-seconds", type=float, metavar="S", help="start no round that would end later than this")
-        add("--patience", type=float, metavar="S", help="seconds to wait for a program's first step (default: 300)")
+        add_counting(parser)
+        baseline = "compare counters, exactly, with this file; with --against the worse of both counts"
+        add("--baseline", type=Path, metavar="FILE", help=baseline)
+        update = "write the counters to the baseline; where more would pass than before, REASON is stored in it"
+        add("--update", nargs="?", const="", metavar="REASON", help=update)
         add("--link", action="append", metavar="PATH", help="a file or folder outside git that REV needs too (data)")
-        environment = "of REV: its own where its requirements differ, or this one"
-        add("--environment", choices=("auto", "same"), help=environment)
-        add("--no-explain", action="store_true", help="after a FAIL of speed, do not record where the time goes")
-        add_privacy(parser, arguments=False)
-        add_max_size(parser)
-        add("--github", action="store_true", help="print annotations for GitHub (default in GitHub jobs)")
         out = "directory of the reports and runs (default: reports/runs/TIME-check)"
         add("--out", type=Path, metavar="DIR", help=out)
-        words = "RUN_A RUN_B | -- CMD ARGS..."
-        add("words", nargs=argparse.REMAINDER, metavar=words, help="recorded runs, or a command")
+        more = "another setting for this check, as in detect=3%%, max_seconds=600 or limits.syncs=1: the keys of "
+        more += "[tool.profiler.check] in pyproject.toml, where a project keeps them (docs/baseline.md)"
+        add("--set", action="append", metavar="KEY=VALUE", help=more)
+        words = 'RUN_A RUN_B | "CMD_A" "CMD_B" | -- CMD ARGS...'
+        add("words", nargs=argparse.REMAINDER, metavar=words, help="two recorded runs, two commands, or a command")
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler.check.modes import run_check

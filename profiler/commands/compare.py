@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.commands._common import RUNS, add_counting, add_max_size, add_privacy, privacy
+from profiler.commands._common import RUNS, add_card, add_counting, add_max_size, add_privacy, privacy
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.masking import masked_command
 from profiler.core.terminal import called_as
@@ -50,6 +50,7 @@ class Compare:
         add("--anyway", action="store_true", help="compare runs that are not comparable; the report is marked")
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
         add_counting(parser)
+        add_card(parser)
         add_privacy(parser)
         add_max_size(parser)
         group = parser.add_argument_group("the bundled trainers").add_argument

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Final
 
 from profiler.commands._common import seconds
@@ -30,6 +31,9 @@ class LintCommand:
         add("--devices", type=int, default=1, metavar="N", help="CUDA devices that it sees (default: %(default)s)")
         add("--card", choices=CARDS, default="h100", help="what they show themselves to be (default: %(default)s)")
         add("--steps", type=int, default=8, metavar="N", help="counted steps (default: %(default)s)")
+        add("--new-since", metavar="REV", help="report only lines that are new or changed since this git revision")
+        add("--baseline", type=Path, metavar="FILE", help="report only findings that this file does not have")
+        add("--update", action="store_true", help="write the findings to the baseline instead")
         add("--ignore", action="append", default=[], metavar="RULE", help="leave this rule out")
         add("--format", choices=("text", "json"), default="text", help="how to print findings (default: %(default)s)")
         add("--patience", type=seconds(), default=300.0, metavar="S", help="seconds to wait for the first step")
@@ -37,14 +41,18 @@ class LintCommand:
         add("words", nargs=argparse.REMAINDER, metavar=words, help="the training script, started with this Python")
 
     def run(self, args: argparse.Namespace) -> int:
+        from profiler.check import lint_baseline
         from profiler.check.modes.lint import lint
         from profiler.check.outputs.lint_text import lint_json, lint_lines
+        from profiler.report.text import plural
 
         words = args.words[1:] if args.words[:1] == ["--"] else args.words
         if not words:
             raise ProfilerError("nothing to lint: name the script, as in: lint train.py --device cuda")
         if args.steps < 1 or args.devices < 1:
             raise ProfilerError("--steps and --devices must be 1 or more")
+        if args.update and (args.baseline is None or args.new_since):
+            raise ProfilerError("--update writes all findings to --baseline FILE: give it that, and no --new-since")
         is_python = words[0] == "-m" or words[0].endswith(".py")
         result = lint(
             [sys.executable, *words] if is_python else words,
@@ -52,7 +60,14 @@ class LintCommand:
             steps=args.steps,
             ignore=args.ignore,
             patience=args.patience,
+            new_since=args.new_since,
         )
+        if args.update:
+            lint_baseline.write(result, args.baseline)
+            print(f"{args.baseline}: {plural(len(result.findings), 'finding')} written; review it and commit it")
+            return int(Exit.OK)
+        if args.baseline is not None:
+            result = lint_baseline.without_known(result, args.baseline)
         print(lint_json(result) if args.format == "json" else "\n".join(lint_lines(result)))
         return int(Exit.FAIL if result.findings else Exit.OK)
 

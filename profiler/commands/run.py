@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from profiler.commands._common import RUNS, add_counting, add_privacy, no_virtual_device, privacy, seconds
+from profiler.commands._common import RUNS, add_card, add_counting, add_privacy, no_virtual_device, privacy, seconds
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.virtual_devices import virtual_devices
 from profiler.run.tables import LEVELS
@@ -33,6 +33,7 @@ class RunCommand:
         add("--sample-period", type=seconds(_MIN_PERIOD_S), default=0.1, metavar="S", help=period)
         add("--timeout", type=seconds(), metavar="S", help="stop the program after this many seconds")
         add_counting(parser)
+        add_card(parser)
         marks = "put no hooks into the program: record only what it marks by itself (profiler.marks)"
         add("--marks-only", action="store_true", help=marks)
         add_privacy(parser)

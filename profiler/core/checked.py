@@ -61,7 +61,8 @@ def check_size(path: Path, number: int, what: str = "has") -> None:
     """
     if number > (most := _max_size.get()):
         raise ProfilerError(
-            f"{path} {what} more than {size(most)}: read larger files with --max-size, as in --max-size 20GB"
+            f"{path} {what} more than {size(most)}: read larger files with --max-size 20GB, in `check` with --set "
+            "max_size=20GB"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shutil
 import sys
@@ -28,7 +29,9 @@ _NO_PYTHON: Final = (
     "no Python process was started, or only one that ignores PYTHONPATH (python -I, -E or -S, a frozen program)"
 )
 
-_TAIL_BYTES: Final = 4096
+_TAIL_BYTES: Final = 16384
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_FRAME: Final = re.compile(r'File "(.+)", line (\d+), in (.+)')
 _MAX_LINE: Final = 300
 """Characters of the target's last line that are quoted."""
 
@@ -192,14 +195,45 @@ def _isolating_flag(argv: tuple[str, ...]) -> str:
 
 def last_output_line(path: Path) -> str:
     """The last line that the target of the run in `path` printed, safe to print; '' where there is none."""
+    lines = _last_lines(path)
+    return _printable(lines[-1]) if lines else ""
+
+
+def last_frame(path: Path, folder: Path) -> str:
+    """`train.py:12 in load`: the innermost frame of the last traceback that the target printed, of a file below
+    `folder` where there is one; '' where it printed none."""
+    frames: list[re.Match[str]] = []
+    for line in _last_lines(path):
+        if line.startswith(_TRACEBACK):
+            frames = []
+        frames += filter(None, [_FRAME.fullmatch(line)])
+    roots = folder.absolute(), folder.resolve()
+    own = [
+        frame
+        for frame in frames
+        if (file := folder / frame[1]).is_relative_to(roots[0]) or file.is_relative_to(roots[1])
+        if "site-packages" not in file.parts
+    ]
+    if not frames:
+        return ""
+    name, line, function = (own or frames)[-1].groups()
+    for root in roots:
+        name = name.removeprefix(f"{root}/")
+    return _printable(f"{name}:{line}" + (f" in {function}" if function != "<module>" else ""))
+
+
+def _last_lines(path: Path) -> list[str]:
     log = path / store.OUTPUT_LOG
     try:
         with open(log, "rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+            return [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     except OSError:
-        return ""
-    line = "".join(char if char.isprintable() else "\ufffd" for char in lines[-1]) if lines else ""
+        return []
+
+
+def _printable(text: str) -> str:
+    line = "".join(char if char.isprintable() else "\ufffd" for char in text)
     return line if len(line) <= _MAX_LINE else line[:_MAX_LINE] + "..."
 
 

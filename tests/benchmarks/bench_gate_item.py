@@ -49,7 +49,7 @@ def test_found_on_every_run(edit: tuple[str, str, str], tmp_path: Path) -> None:
     for part in ("reference_trainer", "tests/benchmarks/overhead_scripts", ".ci"):
         shutil.copytree(ROOT / part, tmp_path / part)
     file, behind, added = edit
-    words = ["--baseline", "b.json", "--steps", "10", "--warmup", "2"]
+    words = ["--baseline", "b.json", "--set", "steps=10", "--set", "warmup=2"]
     made = check(tmp_path, *words, "--update", "--", *COMMANDS[edit])
     assert made.returncode == 0, made.stderr
     same = [check(tmp_path, *words, "--", *COMMANDS[edit]).returncode for _ in range(RUNS)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
 from profiler.check.model import Budget, Limit, Limits
-from profiler.check.settings import SettingsTable, read_table, share
+from profiler.check.settings import SettingsTable, options_of, read_table, share
 from profiler.core.errors import Exit, ProfilerError
 
 WHOLE = """
@@ -21,7 +22,14 @@ warmup = 0
 processes = 3
 max_rounds = 10
 max_seconds = 90.5
+patience = 20.0
 links = ["data", ".env"]
+environment = "same"
+explain = false
+history = "ci/checks.jsonl"
+source = false
+shared = true
+max_size = "20 GB"
 
 [tool.profiler.check.limits]
 "*" = 0
@@ -66,11 +74,13 @@ def test_every_key(tmp_path: Path) -> None:
     )
     assert table.baseline == str(tmp_path / "ci" / "counters.json")
     assert (table.steps, table.warmup, table.processes, table.links) == (40, 0, 3, ["data", ".env"])
+    assert (table.patience, table.environment, table.explain, table.max_size) == (20.0, "same", False, 2e10)
+    assert (table.history, table.source, table.shared) == (str(tmp_path / "ci" / "checks.jsonl"), False, True)
 
 
 def test_options_override_the_file(tmp_path: Path) -> None:
     written(tmp_path, WHOLE)
-    options = {"detect": "3%", "steps": 5, "baseline": "b.json", "limits": {"syncs": "2"}, "warmup": None}
+    options = {"detect": "3%", "steps": 5, "baseline": "b.json", "limits": {"syncs": "2"}}
     table, _ = read_table(options)
     assert (table.detect, table.steps, table.warmup) == (0.03, 5, 0)
     assert table.baseline == "b.json", "relative to the working directory"
@@ -144,8 +154,8 @@ def test_what_is_wrong_is_one_line_that_names_file_and_key(tmp_path: Path, line:
 
 def test_an_option_is_named_as_it_is_written() -> None:
     for options, words in (
-        ({"max_rounds": 0}, r"^--max-rounds: Input should be greater than or equal to 1"),
-        ({"detect": "7"}, r"^--detect: '7' is not a share below 1"),
+        ({"max_rounds": 0}, r"^--set max_rounds: Input should be greater than or equal to 1"),
+        ({"detect": "7"}, r"^--set detect: '7' is not a share below 1"),
     ):
         with pytest.raises(ProfilerError, match=words):
             read_table(options)
@@ -175,7 +185,7 @@ def test_a_file_that_is_damaged_is_one_line(tmp_path: Path, content: bytes, word
 
 @pytest.mark.parametrize("budget", ["2 XB", "GB", "warn:", "-1", {"warn": 1, "least": 2}, "nan"])
 def test_what_is_no_budget(tmp_path: Path, budget: object) -> None:
-    with pytest.raises(ProfilerError, match="--budget: peak_bytes: "):
+    with pytest.raises(ProfilerError, match="--set budgets: peak_bytes: "):
         read_table({"budgets": {"peak_bytes": budget}})
 
 
@@ -194,3 +204,12 @@ def test_a_budget_of_the_command_line_replaces_that_of_the_file_part_by_part(tmp
     table, _ = read_table({"budgets": {"growth_bytes": {"warn": "8 kB"}, "flops": {"fail": "3e12"}}})
     assert table.budgets["growth_bytes"] == Budget(warn=8e3, fail=1.5e6)
     assert (table.budgets["flops"], table.budgets["peak_bytes"]) == (Budget(fail=3e12), Budget(fail=2e9))
+
+
+def test_settings_of_the_command_line_are_toml_or_text() -> None:
+    words = ["max_rounds=3", "detect=3%", "limits.syncs=1", "limits.h2d=1%", 'ignore=["d2h"]', "baseline=a=b.json"]
+    args = argparse.Namespace(set=words, baseline=None, link=["data"])
+    table, _ = read_table(options_of(args))
+    assert (table.max_rounds, table.detect, table.ignore, table.links) == (3, 0.03, ["d2h"], ["data"])
+    assert table.limits == {"syncs": Limit(1), "h2d": Limit(relative=0.01)}
+    assert table.baseline == "a=b.json"

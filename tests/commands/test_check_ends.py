@@ -74,9 +74,9 @@ def test_a_record_that_cannot_be_written_is_an_error_behind_the_verdict(
     else:
         monkeypatch.setattr(finish, "write_all", full)
         monkeypatch.setattr(finish, "write_text", full)
-    assert main([*baseline, "--history", "h.jsonl", "--", *train()]) == 2
+    assert main([*baseline, "--set", "history=h.jsonl", "--", *train()]) == 2
     shown = capsys.readouterr()
-    assert shown.out.splitlines()[1].startswith("PASS")
+    assert shown.out.splitlines()[0].startswith("PASS")
     assert "error: cannot write it: No space left on device" in shown.err.splitlines()
 
 
@@ -94,7 +94,7 @@ def test_rounds_before_a_crash_are_kept(here: Path, capsys: pytest.CaptureFixtur
     Path("crash.py").write_text(CRASHES)
     Path("starts").mkdir()
     command = f"{sys.executable} crash.py"
-    assert main(["check", "--before", command, "--after", command, "--out", "out"]) == 2
+    assert main(["check", command, command, "--out", "out"]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert "exited with 5: no memory left" in last
     assert last.endswith("the 2 rounds measured before are kept in out/rounds.json")
@@ -145,7 +145,7 @@ def test_a_signal_during_rounds_leaves_reports_and_nothing_else(here: Path, numb
 
 @pytest.mark.slow
 def test_an_interrupt_before_anything_was_measured_reports_no_counters(here: Path) -> None:
-    process = started("--before", train_command(), "--after", train_command(), "--limit", "syncs=1", "--out", "out")
+    process = started(train_command(), train_command(), "--set", "limits.syncs=1", "--out", "out")
     until_it_says(process, "round 1")
     process.send_signal(signal.SIGINT)
     process.communicate()
@@ -212,11 +212,11 @@ def test_an_error_is_annotated_and_summed_up_in_a_job_of_github(
 ) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(here / "summary.md"))
     monkeypatch.setenv("GITHUB_ACTIONS", "false")
-    assert main(["check", "--detect", "100%"]) == 2
+    assert main(["check", "--set", "detect=100%"]) == 2
     assert "::error" not in capsys.readouterr().out
     assert not (here / "summary.md").exists()
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    for words in (["--before", "a"], ["--bogus"]):
+    for words in (["a"], ["--bogus"]):
         assert main(["check", *words]) == 2
         shown = capsys.readouterr()
         line = shown.err.removeprefix("error: ").strip()

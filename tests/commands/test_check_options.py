@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from profiler.__main__ import main
 from tests.commands.check_programs import train, train_command
 
-SIDES = ("--before", "a", "--after", "b")
+SIDES = ("no-such-program a", "no-such-program b")
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,6 @@ SIDES = ("--before", "a", "--after", "b")
         ([], "nothing to check"),
         (["--", "train"], "nothing to compare the command to"),
         (["--baseline", "none.json", "--", *train()], "there is no baseline none.json"),
-        (["--before", "a"], "go together"),
         (["--against", "HEAD"], "after --"),
         (["one"], "there is no run one; a command goes after --"),
         ([".", "two"], ". is no recorded run: there is no run.json in it"),
@@ -26,28 +26,31 @@ SIDES = ("--before", "a", "--after", "b")
         (["--against", "main", "train.py", "--lr", "1"], "train.py is no recorded run: put -- before a command"),
         (["--against", "main", "train.py", "--lr", "1"], "as in: check --against main -- train.py --lr 1"),
         (["one", "two", "--", "three"], "give one of"),
-        (["--detect", "fast", *SIDES], "detect"),
-        (["--before", "no-such-program", "--after", "no-such-program"], "no such program"),
-        (["--reason", "why", "--baseline", "b", "--", "x"], "--reason goes with --update"),
+        (["--set", "detect=fast", *SIDES], "--set detect: 'fast' is neither"),
+        ([*SIDES], "no such program"),
         (["--against", "HEAD", "--", *train()], "git"),
         (["one", "two"], "one"),
         ([*SIDES, "--baseline", "b.json"], "--baseline goes with"),
-        (["--baseline", "b.json", "--no-baseline", "--against", "HEAD", "--", "x"], "not both"),
-        (["--baseline", "b.json", "--detect", "5%", "--", *train()], "--detect goes with --against or"),
         ([*SIDES, "--link", "data"], "--link goes with --against"),
-        (["--baseline", "b.json", "--update", "--max-rounds", "3", "--", *train()], "--max-rounds goes with"),
+        (["--virtual-cuda", "1", *SIDES], "--virtual-cuda goes with --update, --baseline alone or --against with"),
         (["--update", "--", *train()], "--update needs --baseline FILE (or baseline = FILE in"),
-        ([*SIDES, "--limit", "sync=1"], "--limit sync: nothing counts that; did you mean syncs?"),
-        ([*SIDES, "--ignore", "would_snc"], "--ignore would_snc: nothing counts that; did you"),
-        ([*SIDES, "--history", "none/h.jsonl"], "there is no folder"),
-        ([*SIDES, "--history", "train.py"], "train.py is no history"),
+        (
+            [*SIDES, "--set", "limits.sync=1"],
+            "limits (--set, or [tool.profiler.check]): sync: nothing counts that; did",
+        ),
+        ([*SIDES, "--set", 'ignore=["would_snc"]'], "would_snc: nothing counts that; did you mean would_sync?"),
+        ([*SIDES, "--set", "history=none/h.jsonl"], "there is no folder"),
+        ([*SIDES, "--set", "history=train.py"], "train.py is no history"),
         ([*SIDES, "--out", "."], "never overwritten"),
-        (["--baseline", "none/b.json", "--update", "--", *train()], "there is no folder"),
-        (["--det", "5%", *SIDES], "--det"),
-        (["--steps", "some", "--", *train()], "--steps"),
+        (["--baseline", "train.py/b.json", "--update", "--", *train()], "there is no folder"),
+        (["--set", "limits", *SIDES], "--set limits: name a key and its value"),
+        (["--set", "limits.=1", *SIDES], "name a key and its value"),
+        (["--set", "detct=1", *SIDES], "--set has no key detct: did you mean detect?"),
+        (["--agai", "main", *SIDES], "--agai"),
+        (["--set", "steps=some", "--", *train()], "--set steps: Input should be a valid integer"),
         (["--bogus"], "unrecognized arguments: --bogus (check"),
         (["--basline", "b.json", "--", *train()], "--basline; did you mean --baseline?"),
-        ([*SIDES, "--detct=5%"], "--detct=5%; did you mean --detect?"),
+        ([*SIDES, "--bseline=b"], "--bseline=b; did you mean --baseline?"),
     ],
 )
 def test_bad_options_are_one_line(here: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
@@ -62,10 +65,10 @@ def test_bad_options_are_one_line(here: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("number", "words", "line"),
     [
-        (1, [], "two runs are compared, not 1 (one)"),
+        (1, [], "two runs or commands are compared, not 1 (one)"),
         (2, ["three"], "there is no run three"),
         (2, ["--baseline", "b.json"], "--baseline goes with --update, --baseline alone or --against"),
-        (2, ["--detct", "5%"], "did you mean --detect?"),
+        (2, ["--bseline", "b"], "did you mean --baseline?"),
         (2, ["--", *train()], "give one of"),
     ],
 )
@@ -81,19 +84,32 @@ def test_options_with_runs(
 
 def test_a_misspelt_counter_is_reported_with_its_location(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pyproject.toml").write_text('[tool.profiler.check]\nignore = ["would_snc"]\n')
-    assert main(["check", "--before", train_command(), "--after", train_command()]) == 2
-    assert "error: [tool.profiler.check] ignore: would_snc: nothing counts that" in capsys.readouterr().err
+    assert main(["check", train_command(), train_command()]) == 2
+    assert "error: ignore (--set, or [tool.profiler.check]): would_snc: nothing counts that" in capsys.readouterr().err
 
 
 def test_a_limit_without_effect_is_a_note(baseline: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*baseline, "--limit", "h2d=1", "--", *train()]) == 0
+    assert main([*baseline, "--set", "limits.h2d=1", "--", *train()]) == 0
     assert "The limit for h2d had no effect" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("option", [["--limit", "foo=1"], ["--ignore", "foo"]])
+@pytest.mark.parametrize("option", ["limits.foo=1", 'ignore=["foo"]'])
 def test_a_counter_that_the_baseline_lacks_is_refused_before_anything_runs(
-    baseline: list[str], capsys: pytest.CaptureFixture[str], option: list[str]
+    baseline: list[str], capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
-    assert main([*baseline, *option, "--", *train()]) == 2
-    assert f"error: {option[0]} foo: nothing counts that, by b.json" in capsys.readouterr().err
+    assert main([*baseline, "--set", option, "--", *train()]) == 2
+    assert "foo: nothing counts that, by b.json" in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+def test_the_help_has_eight_options_and_names_the_place_of_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    shown = capsys.readouterr().out
+    assert len(re.findall(r"^  --[a-z]", shown, flags=re.MULTILINE)) == 8
+    assert "[tool.profiler.check]" in shown
+
+
+def test_an_update_makes_the_folder_of_its_baseline(here: Path) -> None:
+    assert main(["check", "--baseline", "ci/new/b.json", "--update", "--", *train()]) == 0
+    assert main(["check", "--baseline", "ci/new/b.json", "--", *train()]) == 0

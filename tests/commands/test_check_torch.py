@@ -46,7 +46,7 @@ def here(here: Path) -> Path:
 
 @pytest.mark.slow
 def test_an_added_item_is_named_with_its_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["check", "--baseline", "b.json", "--steps", "5", "--warmup", "2"]
+    words = ["check", "--baseline", "b.json", "--set", "steps=5", "--set", "warmup=2"]
     command = ["--", sys.executable, "train.py", "0"]
     assert main([*words, "--update", *command]) == 0
     (here / "train.py").write_text(TRAIN.replace("        pass", "        total += loss.item()"))
@@ -83,36 +83,59 @@ def test_exact_counts_against_a_revision_and_in_a_file_of_two_configurations(
 ) -> None:
     (here / "train.py").write_text(COUNTED)
     make_repository("train.py")
-    count = ["check", "--count", "--warmup", "1"]
+    count = ["check", "--count", "--set", "warmup=1"]
 
     def check(*options: str, width: str = "2") -> int:
         return main([*count, *options, "--", sys.executable, "train.py", width])
 
     for width, steps in (("2", "5"), ("4", "7")):
-        assert check("--baseline", "b.json", "--update", "--steps", steps, width=width) == 0
+        assert check("--baseline", "b.json", "--update", "--set", f"steps={steps}", width=width) == 0
     for width in ("2", "4"):
-        assert check("--baseline", "b.json", "--out", f"same-{width}", width=width) == 0, "each with its own steps"
+        words = ["check", "--set", "warmup=1", "--baseline", "b.json", "--out", f"same-{width}"]
+        assert main([*words, "--", sys.executable, "train.py", width]) == 0, "each with its own steps and way"
         assert check_report(f"same-{width}")["doubts"] == []
     assert check("--baseline", "b.json", width="8") == 3, "no section is for this"
-    budget = ("--baseline", "b.json", "--inconclusive", "pass", "--budget", "peak_bytes=1kB", "--out", "other")
+    budget = ("--baseline", "b.json", "--set", "inconclusive=pass", "--set", "budgets.peak_bytes=1kB", "--out", "other")
     assert check(*budget, width="8") == 1, "a budget needs no section"
     other = check_report("other")
     assert "above its budget of 1.00 kB, most at train.py:10" in other["sentence"]
     assert [line["counter"] for line in other["counters"]["lines"]] == ["peak_bytes"]
+    assert other["state"] == "FAIL"
     assert "arguments: 2 in the baseline against 8" in other["counters"]["reason"]
-    assert check("--against", "HEAD", "--steps", "4", "--out", "unchanged") == 0
-    assert check("--against", "HEAD", "--steps", "4", "--budget", "peak_bytes=1kB", "--out", "peak") == 1
+    assert check("--against", "HEAD", "--set", "steps=4", "--out", "unchanged") == 0
+    assert check("--against", "HEAD", "--set", "steps=4", "--set", "budgets.peak_bytes=1kB", "--out", "peak") == 1
     assert "above its budget of 1.00 kB" in check_report("peak")["sentence"]
     text = COUNTED.replace("    loss.backward()", "    again = model(data)\n    loss.backward()")
     (here / "train.py").write_text(f"# moved\n{text}")
     capsys.readouterr()
-    assert check("--against", "HEAD", "--steps", "4", "--out", "changed") == 1
+    assert check("--against", "HEAD", "--set", "steps=4", "--out", "changed") == 1
     line = text.splitlines().index("    again = model(data)") + 2
     lines = {each["counter"]: each for each in check_report("changed")["counters"]["lines"]}
     assert [(change["kind"], change["line"]) for change in lines["operators"]["changes"]] == [("appeared", line)]
     assert any("+    again = model(data)" in hunk["lines"] for hunk in check_report("changed")["hunks"])
-    assert main([*count, "--against", "HEAD", "--detect", "5%", "--", sys.executable, "train.py", "2"]) == 2
-    assert "--detect goes with" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_batch_of_another_size_is_not_comparable_to_a_file_or_to_a_revision(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_repository("train.py")
+    command = ["--", sys.executable, "train.py", "0"]
+    assert main(["check", "--count", "--baseline", "b.json", "--update", "--out", "made", *command]) == 0
+    (here / "train.py").write_text(TRAIN.replace("batch_size=4", "batch_size=8"))
+    against = ("--against", "HEAD")
+    for out, options in {
+        "file": ("--count", "--baseline", "b.json"),
+        "counts": ("--count", *against),
+        "speed": against,
+    }.items():
+        assert main(["check", *options, "--out", out, *command]) == 3
+        report = check_report(out)
+        assert (report["state"], report["sentence"]) == ("NOT COMPARABLE", "The batch has 8 samples instead of 4")
+        assert report["throughput"] is None
+        assert any(note.startswith("Per sample, before and now: ") for note in report["notes"]) == (out != "speed")
+        assert "NOT COMPARABLE: the batch has 8 samples instead of 4" in capsys.readouterr().out
+    assert [path.name for path in sorted(Path("speed").glob("0*"))] == ["01-base", "01-candidate"], "one round"
 
 
 @pytest.mark.slow
@@ -120,7 +143,7 @@ def test_a_revision_that_ends_early_raises_a_warning(here: Path) -> None:
     (here / "train.py").write_text(COUNTED.replace("while True:", "for _ in range(8):"))
     make_repository("train.py")
     (here / "train.py").write_text(COUNTED)
-    command = ["check", "--count", "--warmup", "1", "--against", "HEAD", "--steps", "20", "--out", "short"]
+    command = ["check", "--count", "--set", "warmup=1", "--against", "HEAD", "--set", "steps=20", "--out", "short"]
     main([*command, "--", sys.executable, "train.py", "2"])
     (doubt,) = check_report("short")["doubts"]
     assert doubt.startswith("The program ended after ")

@@ -10,9 +10,12 @@ import pytest
 import torch
 
 from profiler.__main__ import main
-from profiler.check.model import LintResult
+from profiler.check import lint_baseline
+from profiler.check.model import Change, LintFinding, LintResult
 from profiler.check.modes.lint import find, pinned_copy
 from profiler.check.outputs.lint_text import lint_lines
+from profiler.core.errors import ProfilerError
+from tests.commands.check_programs import make_repository
 from tests.fakes.counting import at, lines_of, one
 from tests.fakes.programs import ROOT
 
@@ -160,3 +163,69 @@ def test_a_script_that_uses_no_device_is_not_judged(capsys: pytest.CaptureFixtur
     assert main(["lint", "--cpu", "cpu.py"]) == 0
     Path("quiet.py").write_text(quiet.replace('randn(8, 4).to("cuda")', 'randn(8, 4, device="cuda")'))
     assert main(["lint", "quiet.py"]) == 0, "nothing is copied or read in a step"
+
+
+SAVES = (
+    PROGRAM.replace("while True:  # no", "step = 0\nwhile True:  # no")
+    + """    step += 1
+    if step % 5 == 0:
+        kept = [float(value) for value in model.weight.detach().cpu().flatten().tolist() for _ in range(9)]
+        for value in model.weight.flatten():
+            value.item(), value.item(), value.item()
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_folder")
+def test_a_checkpoint_in_every_fifth_step_is_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(SAVES)
+    assert main(["lint", "--format", "json", "train.py"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["syncs_per_step"] > 3, "it does occur in these steps"
+    lines = SAVES.splitlines()
+    assert {lines[each["line"] - 1].strip() for each in found["findings"]} == {
+        'x = torch.randn(8, 4).to("cuda")',
+        "print(loss.item())",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_folder")
+def test_only_new_findings_fail_with_a_revision_or_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(PROGRAM)
+    make_repository("train.py")
+    assert main(["lint", "--new-since", "HEAD", "train.py"]) == 0
+    assert main(["lint", "--baseline", "ci/lint.json", "--update", "train.py"]) == 0
+    assert main(["lint", "--baseline", "ci/lint.json", "train.py"]) == 0
+    Path("train.py").write_text(f"# moved\n{PROGRAM}    loss.mean().item()\n")
+    capsys.readouterr()
+    for options in (["--new-since", "HEAD"], ["--baseline", "ci/lint.json"]):
+        assert main(["lint", "--format", "json", *options, "train.py"]) == 1
+        (found,) = json.loads(capsys.readouterr().out)["findings"]
+        assert found["source"] == "loss.mean().item()"
+
+
+def test_options_of_lint_that_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--update"], ["--update", "--baseline", "b.json", "--new-since", "HEAD"]):
+        assert main(["lint", *words, "train.py"]) == 2
+        assert "--update writes all findings to --baseline FILE" in capsys.readouterr().err
+
+
+def finding(line: int, source: str) -> LintFinding:
+    return LintFinding(
+        "hidden-sync", "It waits", Change("syncs", "train.py", line, "main", "item", 0, 1, source), "Do not."
+    )
+
+
+def test_an_accepted_finding_may_move_and_counts_once(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "lint.json"
+    lint_baseline.write(LintResult((finding(3, "x.item()"), finding(9, "y.item()")), 8, 2.0), file)
+    now = LintResult((finding(4, "x.item()"), finding(5, "x.item()"), finding(6, "z.item()")), 8, 3.0)
+    assert [each.change.line for each in lint_baseline.without_known(now, file).findings] == [5, 6]
+    for text in ("", "[]", '{"findings": [1]}', '{"findings": [{"rule": 1}]}'):
+        file.write_text(text)
+        with pytest.raises(ProfilerError, match="is no baseline of lint"):
+            lint_baseline.without_known(now, file)
+    with pytest.raises(ProfilerError, match="there is no baseline"):
+        lint_baseline.without_known(now, tmp_path / "none.json")

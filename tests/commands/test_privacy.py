@@ -118,15 +118,18 @@ def test_a_comparison_without_arguments(tmp_path: Path, capfd: pytest.CaptureFix
     assert "--tokenizer" not in Path("less/compare.json").read_text()
 
 
-def test_a_check_has_no_secret(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_check_has_no_secret(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
     script(tmp_path, MARKED.replace("range(int(sys.argv[1]))", "range(10**9)"))
-    counted = ("--baseline", "counters.json", "--history", "history.jsonl")
+    counted = ("--baseline", "counters.json", "--set", "history=history.jsonl")
     assert main(["check", *counted[:2], "--update", "--", *command()]) == 0
     script(tmp_path, MARKED.replace("range(int(sys.argv[1]))", "range(10**9)").replace('"syncs", 2', '"syncs", 3'))
-    assert main(["check", *counted, "--out", "checked", "--github", "--", *command()]) == 1
+    assert main(["check", *counted, "--out", "checked", "--", *command()]) == 1
     assert leaks(tmp_path, *capfd.readouterr()) == set()
     assert "--api-key '***'" in json.loads(Path("counters.json").read_text())["sections"][0]["key"]["arguments"]
-    assert main(["check", *counted, "--out", "/dev/null/x", "--before", f"none {shlex.join(command())} '"]) == 2
+    assert main(["check", "--out", "/dev/null/x", f"none {shlex.join(command())} '", "none of it"]) == 2
     assert leaks(tmp_path, *capfd.readouterr()) == set()
 
 

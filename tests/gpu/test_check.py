@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_added_item_is_a_sync_with_its_line(here: Path) -> None:
-    words = ["check", "--baseline", "b.json", "--steps", "10", "--warmup", "3"]
+    words = ["check", "--baseline", "b.json", "--set", "steps=10", "--set", "warmup=3"]
     command = ["--", sys.executable, "train.py", "256", "0"]
     assert main([*words, "--update", *command]) == 0
     (here / "train.py").write_text(TRAIN.replace("    pass", "    loss.item()"))
@@ -51,7 +51,7 @@ def test_an_added_item_is_a_sync_with_its_line(here: Path) -> None:
 
 def test_more_work_on_the_device_fails(here: Path) -> None:
     before, after = (f"{sys.executable} train.py 2048 {more}" for more in (0, 2))
-    assert main(["check", "--before", before, "--after", after, "--no-explain", "--out", "out"]) == 1
+    assert main(["check", before, after, "--set", "explain=false", "--out", "out"]) == 1
     found = json.loads((here / "out" / "check.json").read_text())
     assert found["throughput"]["state"] == "FAIL"
     turn = found["throughput"]["rounds"][0]["turns"][0]

@@ -207,7 +207,7 @@ def test_only_regular_files_are_read(
     make(name)
     words = {
         "counters.json": ["check", "--baseline", name, "--", "python"],
-        "history.jsonl": ["check", "--history", name],
+        "history.jsonl": ["check", "--set", f"history={name}"],
     }
     assert main(words.get(name, ["diagnose", name])) == 2
     assert f"{name} is a pipe, a device or a socket" in capsys.readouterr().err

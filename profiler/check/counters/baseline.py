@@ -65,7 +65,7 @@ DESCRIPTION: Final = (
 _DIGITS: Final = 32
 """Hexadecimal digits of SHA-256 in a checksum, which protects from accidents and not from malice."""
 _CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |$)", re.MULTILINE)
-_HELP: Final = "restore it from version control, or replace all of it with --update --reason TEXT"
+_HELP: Final = "restore it from version control, or replace all of it with --update REASON"
 _DROPPED: Final = "would_sync_in_loader"
 """A counter of former versions. Reads in loaders, and all reads of their workers, do not wait for a device."""
 _WHOLE: Final = 1e-6
@@ -327,6 +327,20 @@ def recorded_steps(path: Path, command: Sequence[str], folder: str, *, is_counte
     return None
 
 
+def recorded_way(path: Path, command: Sequence[str], folder: str) -> tuple[bool, str] | None:
+    """Whether operators were counted for the sections of this command, and the virtual devices, as in `1 h100`; None
+    where these sections were counted in several ways.
+
+    :raises ProfilerError: as `read_sections`.
+    """
+    program, arguments = portable_program(command, folder)
+    own = sections = read_sections(path)
+    for name, value in (("program", program), ("arguments", arguments)):
+        own = tuple(one for one in own if one.key.get(name, "") == value) or own
+    ways = {("counting" in one.key, one.key.get("virtual_devices", "")) for one in own or sections}
+    return ways.pop() if len(ways) == 1 else None
+
+
 def previous(path: Path, key: Key) -> tuple[BaselineSection | None, str]:
     """The section that an update replaces, if there is one; for a damaged file, which the update replaces entirely,
     what is wrong with it.
@@ -415,7 +429,7 @@ def section_from(
     root = root_folder(folder or working_folder(run), run.info.argv)
     return BaselineSection(
         key=environment_key(run, folder),
-        work=work_of_a_step(run.info.facts),
+        work=work_of_a_step(run),
         command=portable_command(command, folder or working_folder(run)),
         step=step_text(run.step),
         steps=steps.pop(),

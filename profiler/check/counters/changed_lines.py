@@ -26,16 +26,20 @@ _WAITS: Final = ("syncs", "would_sync", "might_sync")
 """Counters of which it matters when in a step they are counted."""
 
 
-def scaled_copies(
-    base: Sequence[Counted], candidate: Sequence[Counted], files: Sequence[FileChange] = ()
+def scaled_amounts(
+    events: str,
+    amounts: str,
+    base: Sequence[Counted],
+    candidate: Sequence[Counted],
+    files: Sequence[FileChange] = (),
 ) -> float | None:
-    """The factor by which all copies to the device grew or shrank, if the lines that copy, and how often, stayed the
-    same; None if there is no such factor. Batches of another size have one.
+    """The factor by which the amounts of all lines grew or shrank, if the lines and their numbers of events stayed the
+    same; None if there is no such factor. Batches of another size have one for copies to the device.
 
     :param files: as for `changed_lines`.
     """
-    before, after = (ends(amounts_by_line("h2d", side), min) for side in (base, candidate))
-    sizes = [ends(amounts_by_line("h2d_bytes", side), min) for side in (base, candidate)]
+    before, after = (ends(amounts_by_line(events, side), min) for side in (base, candidate))
+    sizes = [ends(amounts_by_line(amounts, side), min) for side in (base, candidate)]
     pairs = list(pair_lines(before, after, files))
     if any(pair.base is None or pair.candidate is None or not is_equal(pair.before, pair.after) for pair in pairs):
         return None

@@ -82,7 +82,7 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
     if spans is not None and not spans:
         raise ProfilerError(
             f"nothing can be counted in {run.path}: the program ended before its warm-up was over; let it take more "
-            f"steps, or give it fewer with --warmup"
+            f"steps, or give it fewer (`warmup`)"
         )
     window = _stepping_window(run.steps[run.steps["warmup"] == 0] if spans is None else _steps_within(run, spans))
     if window is None:

@@ -1,16 +1,21 @@
-"""Defines the key of a baseline's section: the facts that must be equal for counters to be comparable."""
+"""Tells whether counters are comparable: the key of a baseline's section, and how much work a step is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
+
+import numpy as np
 
 from profiler.analyse.compare.comparability import MUST_BE_EQUAL, batch_sizes
+from profiler.analyse.timing.counters import WOULD_SYNC
+from profiler.analyse.window import measured_window, process_rows
 from profiler.check.counters.paths import portable_program
+from profiler.check.model import Counted
 from profiler.core.notice import Notice
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run, StepKind
-from profiler.run.tables import COUNTED
+from profiler.run.tables import BATCH_ITEMS, COUNTED, BoundaryKind
 
 Key = Mapping[str, str]
 
@@ -26,12 +31,21 @@ WHY: Final[Mapping[str, str]] = {
     "virtual_devices": "other devices are asked for other work",
     "counting": "operators and memory are counted with --count or --virtual-cuda only, and reads exactly",
     "hooks": "without hooks only what the program marks is counted",
-    "batch_size": "a step of another size",
-    "batch_items": "a step of another size",
-    "steps": "what happens only now and then is counted more or less often",
-    "copied": "the copies to the device move other amounts, as with another batch size or other data",
 }
 """Name of a part of the key -> why counters of sides that differ in it are not comparable."""
+_OF_SAMPLES: Final = (
+    "syncs", WOULD_SYNC, "h2d", "h2d_bytes", "d2h", "launches", "tokenized", "operators", "flops", "allocated_bytes",
+)  # fmt: skip
+"""Counters whose amounts per sample say something where the batches of two sides differ."""
+_NEARLY_ALL: Final = 0.7
+"""Share of steps that take equally many batches: others end an epoch, or contain a validation. A choice."""
+AUTOCAST: Final = "autocast"
+WORK: Final = (
+    "batch_size", "accumulation", "parameters", "parameter_dtype", AUTOCAST, "dtype", "world_size", "work", "preset",
+    "tokens_per_chunk", "samples_per_chunk", "sequence_length", "corpus", "corpus_sha256", "tokenizer", "steps",
+)  # fmt: skip
+"""Facts that tell how much work a step is. Each counts only where both sides know it; autocast is off where it is not
+known."""
 _STEP_KINDS: Final = {
     StepKind.MARKED: "marked",
     StepKind.OPTIMIZER: "optimizer steps",
@@ -70,10 +84,58 @@ def minor_version(version: str) -> str:
     return ".".join(version.partition("+")[0].split(".")[:2])
 
 
-def work_of_a_step(facts: Mapping[str, Any]) -> dict[str, str]:
-    """The facts that tell how much work a step is, where the loader knows them. They are no part of the key: a program
-    whose batches change gets no second section beside its first one."""
-    return {"batch_size": sizes} if (sizes := batch_sizes(facts)) else {}
+def work_of_a_step(run: Run) -> dict[str, str]:
+    """The batch size, the batches per step and the number of parameters, where hooks know them. They are no part of the
+    key: a program whose batches change gets no second section beside its first one."""
+    facts, work = run.info.facts, dict[str, str]()
+    if sizes := batch_sizes(facts):
+        work["batch_size"] = sizes
+    if batches := _batches_per_step(run):
+        work["accumulation"] = str(batches)
+    optimizers = facts.get("optimizers")
+    if isinstance(optimizers, list) and (elements := sum(each.get("elements", 0) for each in optimizers)):
+        work["parameters"] = str(elements)
+    return work
+
+
+def _batches_per_step(run: Run) -> int:
+    """How many batches nearly all steps take; 0 where no loader gives them, where they end the steps, or where steps
+    take different numbers, as those of two optimizers by turns do."""
+    window = measured_window(run)
+    if not len(window) or run.step is None or run.step.kind is StepKind.LOADER:
+        return 0
+    rows = process_rows(run.boundaries, window)
+    batches = rows[(rows["kind"] == BoundaryKind.LOADER) & (rows["flag"] == 0)]
+    steps = window.step_rows(batches["time"])
+    frequency = np.bincount(np.bincount(steps[steps >= 0], minlength=len(window)))
+    return int(frequency.argmax()) if frequency.max() >= _NEARLY_ALL * len(window) else 0
+
+
+def other_work(base: Key, candidate: Key, where: str = "base") -> tuple[Notice, ...]:
+    """A notice for each fact that makes a step of the candidate other work; empty where counts are comparable.
+
+    :param where: `base`, or `baseline` where it is a file.
+    """
+    parts = ((name, base.get(name), candidate.get(name)) for name in WORK)
+    return tuple(
+        Notice("work-differs", {"part": name, "base": before, "candidate": after, "where": where})
+        for name, before, after in parts
+        if before != after and (name == AUTOCAST or None not in (before, after))
+    )
+
+
+def per_sample(base: Sequence[Counted], candidate: Sequence[Counted]) -> tuple[Notice, ...]:
+    """The counts per sample of both sides, where their loaders tell how many samples they gave."""
+    before, after = (
+        {name: sum(process.totals.get(name, 0.0) for process in side) for name in (BATCH_ITEMS, *_OF_SAMPLES)}
+        for side in (base, candidate)
+    )
+    samples = before[BATCH_ITEMS], after[BATCH_ITEMS]
+    names = [name for name in _OF_SAMPLES if before[name] or after[name]]
+    if not names or not all(samples):
+        return ()
+    counts = [(name, before[name] / samples[0], after[name] / samples[1]) for name in names]
+    return (Notice("per-sample", {"counters": counts}),)
 
 
 def key_differences(base: Key, candidate: Key, code: str, base_name: str = "base") -> tuple[Notice, ...]:

@@ -4,26 +4,27 @@ recorded runs.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from profiler.analyse.compare.comparability import program_name
 from profiler.check.counters import baseline
-from profiler.check.counters.changed_lines import scaled_copies
+from profiler.check.counters.changed_lines import scaled_amounts
 from profiler.check.counters.compare import budget_lines, compare, overall, worst
-from profiler.check.counters.environment_key import environment_key, key_differences, work_of_a_step
+from profiler.check.counters.environment_key import environment_key, key_differences, other_work, per_sample
 from profiler.check.counters.file_changes import FileChange, content_ids, file_changes
 from profiler.check.counters.paths import root_folder
 from profiler.check.model import (
     BASE,
     CANDIDATE,
     FAIL,
-    INCONCLUSIVE,
+    NOT_COMPARABLE,
     PASS,
     STATES,
     Counted,
@@ -38,12 +39,14 @@ from profiler.check.modes.sides import (
     describe_side,
     fingerprint,
     load_recordings,
+    not_seen,
     prepare_base,
     programs_of_sides,
     record_counters,
     short_program,
     side_differences,
     warnings_of_steps,
+    work_of,
 )
 from profiler.check.outputs.text import sentence
 from profiler.check.settings import PROCESSES, Settings
@@ -51,13 +54,16 @@ from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import STEPS
 from profiler.check.worktree.paths import refuse_working_tree
 from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
+from profiler.check.worktree.source_diff import changed_lines, is_code, new_files
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+from profiler.core.virtual_devices import virtual_devices
 from profiler.report.text import plural
 
 MORE_PROCESSES: Final = 3
 """Counted in addition where counters vary between processes."""
-_COPIED: Final = "h2d_bytes"
+_SCALED: Final = {"h2d_bytes": "h2d", "flops": "operators"}
+"""Amounts that all grow by one factor with the size of a batch -> the events to which they belong."""
 
 
 def check_command(command: tuple[str, ...], settings: Settings) -> int:
@@ -82,7 +88,8 @@ def check_runs(paths: Sequence[Path], settings: Settings) -> int:
     sides = {label: load_recordings([path]) for label, path in zip((BASE, CANDIDATE), paths, strict=True)}
     programs = {program_name(side.runs[0].info) for side in sides.values()}
     base, candidate = sides[BASE].counted, sides[CANDIDATE].counted
-    lines = compare(base, candidate, settings.limits, by_line=len(programs) == 1)
+    reasons = other_work(work_of(sides[BASE]), work_of(sides[CANDIDATE]))
+    lines = () if reasons else compare(base, candidate, settings.limits, by_line=len(programs) == 1)
     info = {}
     for (label, recordings), path in zip(sides.items(), paths, strict=True):
         run = recordings.runs[0].info
@@ -93,26 +100,38 @@ def check_runs(paths: Sequence[Path], settings: Settings) -> int:
         candidate=info[CANDIDATE],
         limits=settings.limits,
         mode="runs",
-        counters=lines,
-        counters_state=overall(lines),
+        **judged_counters(lines, reasons, sides[CANDIDATE], settings),
         warnings=side_differences(sides[BASE], sides[CANDIDATE]),
-        notes=(Notice("times-not-compared"), Notice("one-process-a-side")),
+        notes=(
+            Notice("times-not-compared"),
+            *(per_sample(base, candidate) if reasons else (Notice("one-process-a-side"),)),
+        ),
         machine=fingerprint(sides[CANDIDATE].runs),
     )
     return finish(result, settings, sides=sides)
 
 
 def with_baseline_steps(settings: Settings, command: Sequence[str]) -> Settings:
-    """Settings with the number of steps to count: the requested number, else that of the file's section for this
-    command, so that they are comparable.
+    """Settings with the way to count and the number of steps: those that are asked for, else those of the file's
+    section for this command, so that they are comparable.
 
     :raises ProfilerError: there is no file, or it is damaged, which is reported before any program is started.
     """
     path = baseline_path(settings)
+    if not path.exists() and not settings.update:
+        raise ProfilerError(f"there is no baseline {path}: write it with --update, and commit it")
+    try:
+        way = baseline.recorded_way(path, command, str(Path.cwd())) if path.exists() else None
+    except baseline.DamagedError:
+        if not settings.update:
+            raise
+        way = None
+    if way is not None and not settings.count:
+        number, _, card = way[1].partition(" ")
+        devices = virtual_devices(int(number) if number.isdigit() else None, card)
+        settings = replace(settings, count=way[0], virtual_cuda=devices)
     if settings.update:
         return replace(settings, steps=settings.steps or STEPS)
-    if not path.exists():
-        raise ProfilerError(f"there is no baseline {path}: write it with --update, and commit it")
     steps = baseline.recorded_steps(path, command, str(Path.cwd()), is_counted=settings.count)
     return replace(settings, steps=settings.steps or steps or STEPS)
 
@@ -123,8 +142,8 @@ def baseline_path(settings: Settings) -> Path:
         if settings.update:
             raise ProfilerError("--update needs --baseline FILE (or baseline = FILE in [tool.profiler.check])")
         raise ProfilerError(
-            "nothing to compare the command to: --baseline FILE (counters), --against REV (speed and counters), or "
-            "baseline = FILE in [tool.profiler.check]"
+            "nothing to compare the command to: --against REV (another revision), or --baseline FILE (counters; or "
+            "baseline = FILE in [tool.profiler.check])"
         )
     return settings.baseline
 
@@ -136,44 +155,67 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
     folder = str(program.cwd)
     key = environment_key(recordings.runs[0], folder)
     section = baseline.read(path, key)
-    lines: tuple[CounterLine, ...] = ()
     renamed = baseline.former_script(section, key, folder)
-    reasons = key_differences({**section.key, **renamed}, {**key, **renamed}, "key-differs", "baseline")
-    reasons = reasons or _other_work(section, recordings)
-    files: tuple[FileChange, ...] = ()
-    if not reasons:
-        root = root_folder(folder, recordings.runs[0].info.argv)
-        files = file_changes(section.sources, baseline.counted_files(recordings.counted), root)
-        base = baseline.as_processes(section)
-        lines, recordings = _judged(base, recordings, program, settings, files)
-        reasons = _other_copies(lines, base, recordings, files, settings)
-    if reasons:
-        lines = budget_lines(recordings.counted, settings.limits)
+    work = {**section.key, **section.work, "steps": str(section.steps)}
+    reasons = other_work(work, work_of(recordings, is_counted=True), "baseline")
+    worked = {name: "" for reason in reasons if (name := str(reason.values["part"])) in {*section.key, *key}}
+    former = {**renamed, **worked}
+    reasons += key_differences({**section.key, **former}, {**key, **former}, "key-differs", "baseline")
+    root = root_folder(folder, recordings.runs[0].info.argv)
+    files = file_changes(section.sources, baseline.counted_files(recordings.counted), root) if not reasons else ()
+    base = baseline.as_processes(section)
+    lines, reasons, recordings = _judged(reasons, base, recordings, program, settings, files=files)
     result = GateResult(
         base=SideInfo(BASE, f"{path} (of {section.updated_at[:10]})", section.command, step_source=section.step),
         candidate=describe_side(CANDIDATE, side, recordings),
         limits=settings.limits,
         mode="baseline",
-        counters=lines,
-        counters_state=worst((INCONCLUSIVE, overall(lines))) if reasons else overall(lines),
-        counters_reasons=reasons,
+        **judged_counters(lines, reasons, recordings, settings),
         warnings=(
             *warnings_of_steps(recordings),
             *baseline.other_command(section, shlex.join(program.argv), folder),
             *short_program(recordings.counted, settings.steps or section.steps),
         ),
         machine=fingerprint(recordings.runs),
-        notes=tuple(Notice("script-renamed", {"former": section.key["program"], **renamed}) for _ in renamed),
+        notes=(
+            *(Notice("script-renamed", {"former": section.key["program"], **renamed}) for _ in renamed),
+            *(per_sample(base, recordings.counted) if reasons else not_seen(recordings)),
+        ),
         hunks=_hunks_of_rises(lines, files),
         baseline_file=str(path),
     )
     return result, recordings
 
 
+def judged_counters(
+    lines: tuple[CounterLine, ...], reasons: tuple[Notice, ...], candidate: Recordings, settings: Settings
+) -> dict[str, Any]:
+    """The fields of a result for counters; where the sides do other work, only budgets are judged.
+
+    :param reasons: why the sides are not comparable; empty: they are.
+    """
+    if reasons:
+        lines = budget_lines(candidate.counted, settings.limits)
+    state = worst((NOT_COMPARABLE, overall(lines))) if reasons else overall(lines)
+    return {"counters": lines, "counters_state": state, "counters_reasons": reasons}
+
+
 def _judged(
-    base: Sequence[Counted], recordings: Recordings, program: Program, settings: Settings, files: Sequence[FileChange]
-) -> tuple[tuple[CounterLine, ...], Recordings]:
-    """The counters of the candidate against those of the base, counted again where that may change the result."""
+    reasons: tuple[Notice, ...],
+    base: Sequence[Counted],
+    recordings: Recordings,
+    program: Program,
+    settings: Settings,
+    *,
+    files: Sequence[FileChange],
+) -> tuple[tuple[CounterLine, ...], tuple[Notice, ...], Recordings]:
+    """The counters of the candidate against those of the base, counted again where that may change the result; and why
+    they are not comparable.
+
+    :param reasons: what is known of that before they are compared; empty: nothing.
+    """
+    if reasons:
+        return (), reasons, recordings
     compared = partial(compare, base, limits=settings.limits, files=files)
     lines = compared(recordings.counted)
     varies = any(ends and ends[0] != ends[1] for line in lines for ends in (line.before, line.after))
@@ -181,7 +223,7 @@ def _judged(
         more = MORE_PROCESSES if varies else 1
         recordings += record_counters(program, settings, more, settings.processes + 1)
         lines = compared(recordings.counted)
-    return lines, recordings
+    return lines, _scaled_work(lines, base, recordings, files, settings), recordings
 
 
 def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> int:
@@ -208,51 +250,66 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
         roots = {label: root_folder(str(side.cwd), side.argv) for label, side in sides.items()}
         sources = content_ids(baseline.counted_files(before), roots[BASE])
         files = file_changes(sources, baseline.counted_files(after), roots[CANDIDATE])
-        lines, recordings[CANDIDATE] = _judged(before, recordings[CANDIDATE], programs[CANDIDATE], settings, files)
+        work = {label: work_of(side, is_counted=True) for label, side in recordings.items()}
+        reasons = other_work(work[BASE], work[CANDIDATE])
+        lines, reasons, recordings[CANDIDATE] = _judged(
+            reasons, before, recordings[CANDIDATE], programs[CANDIDATE], settings, files=files
+        )
         result = GateResult(
             base=describe_side(BASE, base, recordings[BASE]),
             candidate=describe_side(CANDIDATE, candidate, recordings[CANDIDATE]),
             limits=settings.limits,
             mode="against",
-            counters=lines,
-            counters_state=overall(lines),
+            **judged_counters(lines, reasons, recordings[CANDIDATE], settings),
             warnings=(
                 *(warnings_of_steps(recordings[CANDIDATE]) or warnings_of_steps(recordings[BASE])),
                 *side_differences(recordings[BASE], recordings[CANDIDATE]),
                 *short_program((*before, *recordings[CANDIDATE].counted), settings.steps or STEPS),
             ),
-            notes=base.notes,
+            notes=(
+                *base.notes,
+                *(
+                    per_sample(before, recordings[CANDIDATE].counted)
+                    if reasons
+                    else not_seen(recordings[CANDIDATE], _unreached(base, recordings[CANDIDATE], roots[CANDIDATE]))
+                ),
+            ),
             machine=fingerprint(recordings[CANDIDATE].runs),
             hunks=_hunks_of_rises(lines, files),
         )
         return finish(result, settings)
 
 
-def _other_work(section: baseline.BaselineSection, recordings: Recordings) -> tuple[Notice, ...]:
-    """Why a step is other work than that of the baseline, by what both sides know about it."""
-    known = {
-        **work_of_a_step(recordings.runs[0].info.facts),
-        "steps": str(min(one.steps for one in recordings.counted)),
-    }
-    former = {**section.work, "steps": str(section.steps)}
-    names = known.keys() & former.keys()
-    before, now = ({name: work[name] for name in names} for work in (former, known))
-    return key_differences(before, now, "work-differs", "baseline")
+def _unreached(base: PreparedSide, candidate: Recordings, root: str) -> list[str]:
+    """The lines of code that changed since the base and at which nothing was counted, as in 'train.py:7'. New files of
+    which the program ran nothing are left out."""
+    if base.repository is None:
+        return []
+    reached = {(os.path.normpath(Path(root) / site.file), site.line) for site in candidate.runs[0].sites}
+    ran, new = {file for file, _ in reached}, new_files(base.repository)
+    return [
+        f"{os.path.relpath(file, root)}:{number}"
+        for file, lines in changed_lines(base.repository, base.commit).items()
+        for number, text in lines.items()
+        if is_code(text) and (file, number) not in reached and (file not in new or file in ran)
+    ]
 
 
-def _other_copies(
+def _scaled_work(
     lines: Sequence[CounterLine],
     base: Sequence[Counted],
     recordings: Recordings,
     files: Sequence[FileChange],
     settings: Settings,
 ) -> tuple[Notice, ...]:
-    """Why a step is other work than that of the baseline, where all its copies to the device have become larger."""
-    fails = any(line.counter == _COPIED and line.state == FAIL for line in lines)
-    factor = (
-        scaled_copies(base, recordings.counted, files) if fails and _COPIED not in settings.limits.counters else None
-    )
-    return () if factor is None or factor < 1 else (Notice("copies-scaled", {"factor": factor}),)
+    """Why a step is other work, where its copies to the device or its arithmetic have all grown by one factor."""
+    failing = {line.counter for line in lines if line.state == FAIL}
+    for amounts, events in _SCALED.items():
+        if amounts in failing and amounts not in settings.limits.counters:
+            factor = scaled_amounts(events, amounts, base, recordings.counted, files)
+            if factor is not None and factor > 1:
+                return (Notice("work-scaled", {"counter": amounts, "factor": factor}),)
+    return ()
 
 
 def _hunks_of_rises(lines: Sequence[CounterLine], files: Sequence[FileChange]) -> tuple[Hunk, ...]:
@@ -317,8 +374,10 @@ def update(program: Program, settings: Settings) -> int:
     looser = (damage,) if damage else baseline.loosened_counters(old, section, files) if old else ()
     if looser and not settings.reason:
         raise ProfilerError(
-            f"{path} would let more pass than before, so it needs --reason TEXT and is as it was: {'; '.join(looser)}"
+            f"{path} would let more pass than before, so it is as it was, and --update needs a REASON: "
+            f"{'; '.join(looser)}"
         )
+    path.parent.mkdir(parents=True, exist_ok=True)
     changed = baseline.write(path, section)
     for line in looser:
         print(f"looser: {line}", file=sys.stderr)

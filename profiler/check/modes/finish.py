@@ -21,7 +21,16 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final
 
 from profiler.check.counters.compare import budget_warnings, unused_limits, worst
-from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult
+from profiler.check.model import (
+    BASE,
+    CANDIDATE,
+    FAIL,
+    INCONCLUSIVE,
+    NOT_COMPARABLE,
+    PASS,
+    CounterLine,
+    GateResult,
+)
 from profiler.check.modes.causes import counted_causes, worse_causes
 from profiler.check.outputs import json
 from profiler.check.outputs.alerts import RepositoryPaths
@@ -48,7 +57,8 @@ _FALSE: Final = ("", "0", "false", "no", "off")
 _COMPARED_RUNS: Final = 5
 """Number of runs of each side that the page compares."""
 _RECORD: Final = "check.json"
-_EXIT_CODES: Final = {PASS: Exit.OK, FAIL: Exit.FAIL, INCONCLUSIVE: Exit.NOT_COMPARABLE}
+_EXIT_CODES: Final = {PASS: Exit.OK, FAIL: Exit.FAIL}
+"""Of a result that decides; any other one is `NOT_COMPARABLE`."""
 
 
 def finish(
@@ -80,8 +90,8 @@ def _finish(
             seconds=time.monotonic() - settings.started,
             out=str(settings.out),
             options=settings.options,
-            warnings=(*result.warnings, *budget_warnings(result.counters)),
-            notes=(*result.notes, *settings.notes, *unused_limits(result)),
+            warnings=(*result.warnings, *budget_warnings(result.counters), *unused_limits(result)),
+            notes=(*result.notes, *settings.notes),
         )
     )
     comparison: Comparison | None = None
@@ -96,7 +106,7 @@ def _finish(
     if diff is not None and result.state == FAIL:
         with reported("the lines that changed could not be shown"):
             result = _with_changes(result, comparison, diff)
-    _print(result, settings)
+    _print(result)
     complete = _write(result, settings.out, comparison)
     if summary := os.environ.get(SUMMARY):
         with reported("the summary of the job was not written"):
@@ -105,8 +115,8 @@ def _finish(
         complete &= _append_to_history(settings.history, result)
     if not complete:
         return int(Exit.USAGE)
-    passes = result.state == INCONCLUSIVE and result.limits.inconclusive == "pass"
-    return int(Exit.OK if passes else _EXIT_CODES[result.state])
+    passes = result.state in (INCONCLUSIVE, NOT_COMPARABLE) and result.limits.inconclusive == "pass"
+    return int(Exit.OK if passes else _EXIT_CODES.get(result.state, Exit.NOT_COMPARABLE))
 
 
 def conclude(result: GateResult) -> GateResult:
@@ -154,13 +164,14 @@ def _report(failure: str, error: BaseException) -> None:
         print(f"{failure}: {why}", file=sys.stderr, flush=True)
 
 
-def _print(result: GateResult, settings: Settings) -> None:
+def _print(result: GateResult) -> None:
     """A closed output changes no verdict."""
     try:
-        print_result(result, stream=sys.stdout)
-        if settings.github or is_true(ACTIONS):
+        if is_true(ACTIONS):
             for line in workflow_commands(result, RepositoryPaths.around(Path.cwd())):
                 print(line)
+            sys.stdout.flush()
+        print_result(result, stream=sys.stdout)
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit:  # rich's answer to a closed pipe; its code 1 would be read as FAIL

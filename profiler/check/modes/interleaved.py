@@ -16,8 +16,9 @@ from statistics import fmean
 from typing import Final
 
 from profiler.check.counters.compare import compare, overall
+from profiler.check.counters.environment_key import other_work, per_sample
 from profiler.check.model import BASE, CANDIDATE, CONFIRM, FAIL, CounterLine, GateResult, Limits, Round
-from profiler.check.modes.counters import compare_to_baseline, merge_baseline, with_baseline_steps
+from profiler.check.modes.counters import compare_to_baseline, judged_counters, merge_baseline, with_baseline_steps
 from profiler.check.modes.finish import finish, interrupt_code, reported
 from profiler.check.modes.sides import (
     Recordings,
@@ -25,12 +26,14 @@ from profiler.check.modes.sides import (
     fingerprint,
     gpu_throttling,
     load_recordings,
+    not_seen,
     prepare_base,
     programs_of_sides,
     record_counters,
     record_explanations,
     side_differences,
     warnings_of_steps,
+    work_of,
 )
 from profiler.check.outputs.format import percent
 from profiler.check.settings import Settings
@@ -56,13 +59,11 @@ ROUNDS_FILE: Final = "rounds.json"
 def check_commands(before: str, after: str, settings: Settings) -> int:
     """Compare two command lines; returns the exit code."""
     sides = {}
-    for label, option, text in ((BASE, "before", before), (CANDIDATE, "after", after)):
+    for label, text in ((BASE, before), (CANDIDATE, after)):
         try:
             argv = tuple(shlex.split(text))
         except ValueError as error:
-            raise ProfilerError(f'--{option} "{masked_command(text)}": {error}') from None
-        if not argv:
-            raise ProfilerError(f"--{option}: there is no command in it")
+            raise ProfilerError(f'"{masked_command(text)}": {error}') from None
         sides[label] = replace(working_tree_side(argv, Path.cwd()), what="", commit="")
     programs = programs_of_sides(sides, privacy=settings.privacy)
     return check_interleaved(sides, programs, settings, mode="commands")
@@ -83,7 +84,12 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
 
         sides = {BASE: base, CANDIDATE: candidate}
         programs = programs_of_sides(sides, privacy=settings.privacy, hint=LINK_HINT)
-        baseline = compare_to_baseline(candidate, programs[CANDIDATE], settings) if settings.baseline else None
+        baseline = None
+        if settings.baseline is not None:
+            program = programs[CANDIDATE]
+            if settings.count:
+                program = replace(program, hooked=True, count=True, virtual_cuda=settings.virtual_cuda)
+            baseline = compare_to_baseline(candidate, program, settings)
         return check_interleaved(sides, programs, settings, mode="against", baseline=baseline, admit=admit)
 
 
@@ -101,33 +107,37 @@ def check_interleaved(
     :param baseline: the candidate's counters compared to a baseline, and the runs in which they were counted.
     :param admit: see RoundRunner.
     """
-    located = {CANDIDATE: baseline[1]} if baseline else {}
+    located = {CANDIDATE: baseline[1]} if baseline and not settings.count else {}
     measured = MeasuredRounds()
     with rounds_saved(measured.rounds, settings.out):
         with gpu_throttling() as gpus:
             runner = RoundRunner(
                 programs, settings.out, warmup=settings.warmup, patience=settings.patience, gpus=gpus, admit=admit
             )
-            run_rounds(runner, settings.limits, measured, lambda: _check_limit_names(runner.runs, settings.limits))
-        speed = throughput(measured.rounds, settings.limits, stopped=measured.stopped)
+            run_rounds(runner, settings.limits, measured, lambda: _other_work(runner.runs, settings.limits))
         recordings = {label: load_recordings(runner.runs[label], str(side.cwd)) for label, side in sides.items()}
-        lines = _compare_counters(recordings, settings.limits)
+        work = measured.other_work
+        speed = None if work else throughput(measured.rounds, settings.limits, stopped=measured.stopped)
+        lines = _compare_counters(recordings, settings.limits) if not work else ()
         if lines and overall(lines) == FAIL and not measured.exit_code:
             lines = _located(lines, programs, settings, located)
-    if speed.state == FAIL and settings.explain:
+    if speed is not None and speed.state == FAIL and settings.explain:
         details = record_explanations(programs, settings)
         recordings = {side: replace(runs, detail=details.get(side)) for side, runs in recordings.items()}
-    if sides[BASE].other_filesystem:
+    if speed is not None and sides[BASE].other_filesystem:
         speed = on_other_filesystem(speed)
     info = {label: describe_side(label, side, recordings[label], measured.rounds) for label, side in sides.items()}
     notes = [note for side in sides.values() for note in side.notes]
+    counted = judged_counters(lines, work, recordings[CANDIDATE], settings)
+    notes += (
+        per_sample(recordings[BASE].counted, recordings[CANDIDATE].counted) if work else not_seen(recordings[CANDIDATE])
+    )
     result = GateResult(
         base=info[BASE],
         candidate=info[CANDIDATE],
         limits=settings.limits,
         mode=mode,
-        counters=lines,
-        counters_state=overall(lines) if lines else None,
+        **(counted if lines or work else {}),
         throughput=speed,
         warnings=(
             *warnings_of_steps(recordings[CANDIDATE]),
@@ -155,13 +165,15 @@ def _diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
 # ---------------------------------------------------------------- counters of the rounds
 
 
-def _check_limit_names(runs: Mapping[str, Sequence[Path]], limits: Limits) -> None:
-    """After the first of many rounds.
+def _other_work(runs: Mapping[str, Sequence[Path]], limits: Limits) -> tuple[Notice, ...]:
+    """Why the sides are not comparable, after the first of many rounds.
 
     :raises ProfilerError: limits name a counter that nothing counts.
     """
-    counted = [process for side in (BASE, CANDIDATE) for process in load_recordings(runs[side]).counted]
+    base, candidate = (load_recordings(runs[side]) for side in (BASE, CANDIDATE))
+    counted = (*base.counted, *candidate.counted)
     compare(counted, counted, limits)
+    return other_work(work_of(base), work_of(candidate))
 
 
 def _compare_counters(recordings: Mapping[str, Recordings], limits: Limits) -> tuple[CounterLine, ...]:
@@ -206,10 +218,14 @@ class MeasuredRounds:
     """None: they decide."""
     exit_code: int = 0
     """The exit code of the signal that ended them; 0: none did."""
+    other_work: tuple[Notice, ...] = ()
+    """Why the sides are not comparable, which ended them; empty: they are."""
 
 
-def run_rounds(runner: RoundRunner, limits: Limits, measured: MeasuredRounds, after_first: Callable[[], None]) -> None:
-    """Measure rounds until they decide, the time limit is reached, or a signal stops them.
+def run_rounds(
+    runner: RoundRunner, limits: Limits, measured: MeasuredRounds, after_first: Callable[[], tuple[Notice, ...]]
+) -> None:
+    """Measure rounds until they decide, the time limit is reached, a signal stops them, or the sides do other work.
 
     :param measured: gets each round at once, so that none is lost when the next one fails.
     """
@@ -225,8 +241,9 @@ def run_rounds(runner: RoundRunner, limits: Limits, measured: MeasuredRounds, af
                     break
                 show(progress_text(measured.rounds, kind, limits))
                 measured.rounds.append(runner.run(len(measured.rounds) + 1, kind))
-                if len(measured.rounds) == 1:
-                    after_first()
+                if len(measured.rounds) == 1 and (work := after_first()):
+                    measured.other_work = work
+                    break
         except KeyboardInterrupt as stop:
             measured.exit_code, measured.stopped = interrupt_code(stop), Notice(INTERRUPTED)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -13,14 +14,17 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.finding import RuleText
+from profiler.analyse.window import measured_window, process_rows
 from profiler.check.counters.changed_lines import amounts_by_line
 from profiler.check.counters.operators import GROWTH
-from profiler.check.counters.paths import root_folder
+from profiler.check.counters.paths import portable_path, root_folder
 from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted, LintFinding, LintResult
 from profiler.check.modes.causes import copied_bytes, rule_of_line, rules
 from profiler.check.modes.sides import load_recordings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import record_steps
+from profiler.check.worktree.git import Repository
+from profiler.check.worktree.source_diff import changed_lines
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import masked_source
 from profiler.core.syntax import parsed_line
@@ -34,6 +38,8 @@ WARMUP: Final = 2
 IGNORE: Final = "profiler: ignore"
 """A comment with this text keeps its line from being reported."""
 _PINNED_COPY: Final = "batch.pin_memory().to(device, non_blocking=True)"
+_NOT_PER_STEP: Final = ("graph_breaks", "recompilations", GROWTH)
+"""Counters of what need not occur in most steps."""
 _EVERY_STEP: Final = 1.0
 """Events per step from which a line is reported: what it does now and then, such as logging, is no fault."""
 _OF_DEVICE: Final = (CallKind.SYNC, CallKind.H2D, CallKind.D2H, CallKind.D2D)
@@ -49,11 +55,13 @@ def lint(
     steps: int = STEPS,
     ignore: Sequence[str] = (),
     patience: float = PATIENCE_S,
+    new_since: str | None = None,
 ) -> LintResult:
     """Run a program until it has taken some steps, and judge what its lines did in them.
 
     :param virtual_cuda: number and name of the CUDA devices that it sees, as in `1:h100`; empty: none.
     :param ignore: names of rules that are left out.
+    :param new_since: a git revision; only lines that are new or changed since then are judged.
     :raises ProfilerError: it fails, takes too few steps, or uses none of the devices; or a rule to ignore is unknown.
     """
     if unknown := sorted(set(ignore) - set(rules())):
@@ -71,8 +79,50 @@ def lint(
             "or count reads that would wait on a GPU with lint --cpu"
         )
     root = root_folder(str(program.cwd), run.info.argv)
-    findings = (each for each in find(counted, source_of(root)) if each.rule not in ignore)
-    return LintResult(tuple(findings), counted.steps, counted.totals.get("syncs", 0.0) / counted.steps)
+    usual = usual_lines(run, counted.steps, root)
+    findings = (
+        each
+        for each in find(counted, source_of(root))
+        if each.rule not in ignore
+        and (each.change.counter in _NOT_PER_STEP or (each.change.file, each.change.line) in usual)
+    )
+    syncs = counted.totals.get("syncs", 0.0) / counted.steps
+    return LintResult(_new(findings, root, new_since), counted.steps, syncs)
+
+
+def usual_lines(run: Run, steps: int, root: str) -> set[tuple[str, int]]:
+    """The lines that count something in more than half of the last steps: a checkpoint or a log does much in a few.
+
+    :param steps: how many were counted.
+    """
+    window = measured_window(run)
+    last = process_rows(run.steps, window)[-steps:]
+    if not len(last):
+        return set()
+    calls, counts = process_rows(run.calls, window), process_rows(run.counts, window)
+    found = []
+    # what was counted in a step has the time of its end
+    for at, of in ((calls["begin"], calls["site"]), (counts["time"], counts["site"])):
+        index = np.searchsorted(last["end"], at, "left")
+        inside = (of >= 0) & (at >= last["begin"][0]) & (index < len(last))
+        found.append(np.stack([of[inside], index[inside]], axis=1))
+    pairs = np.unique(np.concatenate(found), axis=0)
+    sites, numbers = np.unique(pairs[:, 0], return_counts=True)
+    usual = (run.sites[site] for site in sites[numbers > steps / 2].tolist())
+    return {(portable_path(site.file, root), site.line) for site in usual}
+
+
+def _new(findings: Iterable[LintFinding], root: str, rev: str | None) -> tuple[LintFinding, ...]:
+    """The findings at lines that are new or changed since a git revision; None: all of them."""
+    if rev is None:
+        return tuple(findings)
+    repository = Repository.find(Path(root))
+    changed = changed_lines(repository.root, repository.resolve(rev, "--new-since"))
+
+    def is_new(change: Change) -> bool:
+        return change.line in changed.get(os.path.normpath(Path(root).resolve() / change.file), {})
+
+    return tuple(each for each in findings if is_new(each.change))
 
 
 @contextmanager
@@ -128,7 +178,7 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
         if change.counter == GROWTH:
             if (change.file, change.line) in counted.growing:
                 rule, instead = memory_creep, memory_creep.code
-        elif change.after < _EVERY_STEP and change.counter not in ("graph_breaks", "recompilations"):
+        elif change.after < _EVERY_STEP and change.counter not in _NOT_PER_STEP:
             continue
         elif change.counter == "h2d":
             rule = rule_of_line(change, copied)

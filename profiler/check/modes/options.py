@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -30,38 +30,16 @@ class Mode(StrEnum):
     BASELINE = "--baseline alone"
     AGAINST = "--against"
     AGAINST_COUNTS = "--against with --count or --virtual-cuda"
-    COMMANDS = "--before and --after"
+    COMMANDS = "two commands"
     RUNS = "two recorded runs"
-    HISTORY = "--history alone"
+    HISTORY = "the history alone"
 
 
-_INTERLEAVED: Final = (Mode.AGAINST, Mode.COMMANDS)
-_REVISION: Final = (Mode.AGAINST, Mode.AGAINST_COUNTS)
-_STARTING: Final = (Mode.UPDATE, Mode.BASELINE, Mode.AGAINST_COUNTS, *_INTERLEAVED)
-_GATING: Final = (Mode.BASELINE, Mode.AGAINST_COUNTS, *_INTERLEAVED, Mode.RUNS)
 _GOES_WITH: Final[Mapping[str, tuple[Mode, ...]]] = {
-    "reason": (Mode.UPDATE,),
     "baseline": (Mode.UPDATE, Mode.BASELINE, Mode.AGAINST),
-    "no_baseline": _REVISION,
     "virtual_cuda": (Mode.UPDATE, Mode.BASELINE, Mode.AGAINST_COUNTS),
     "count": (Mode.UPDATE, Mode.BASELINE, Mode.AGAINST_COUNTS),
-    "link": _REVISION,
-    "environment": _REVISION,
-    "detect": _INTERLEAVED,
-    "max_rounds": _INTERLEAVED,
-    "max_seconds": _INTERLEAVED,
-    "no_explain": _INTERLEAVED,
-    "no_source": _STARTING,
-    "steps": _STARTING,
-    "warmup": _STARTING,
-    "patience": _STARTING,
-    "limit": _GATING,
-    "ignore": _GATING,
-    "budget": _GATING,
-    "inconclusive": _GATING,
-    "github": _GATING,
-    "out": (Mode.UPDATE, *_GATING),
-    "history": (*_GATING, Mode.HISTORY),
+    "link": (Mode.AGAINST, Mode.AGAINST_COUNTS),
 }
 """Option -> the modes in which it has an effect."""
 _RUN_FILES: Final = (".json", ".gz", ".zip")
@@ -75,8 +53,9 @@ _SIMILAR: Final = 0.8
 is known whether the program has it."""
 
 
-def split_words(args: argparse.Namespace) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Recorded runs before `--`, a command behind it; options that follow the runs are read as if they came first.
+def split_words(args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Recorded runs or commands in quotes before `--`, a command behind it; options that follow them are read as if
+    they came first.
 
     :raises ProfilerError: a run is no recorded run: usually it is a command, and its `--` was forgotten.
     """
@@ -84,13 +63,18 @@ def split_words(args: argparse.Namespace) -> tuple[tuple[Path, ...], tuple[str, 
     end = words.index("--") if "--" in words else len(words)
     before, command = words[:end], tuple(words[end + 1 :])
     runs = next((number for number, word in enumerate(before) if word.startswith("-")), len(before))
-    if end == len(words):
+    if end == len(words) and not _are_commands(before[:runs]):
         _check_runs_exist(before[:runs], args, before)
     if runs < len(before):
         args.parser.parse_args(before[runs:], namespace=args)
         if args.words:
             args.parser.error(f"what is {args.words[0]}? Runs come first, a command after --")
-    return tuple(map(Path, before[:runs])), command
+    return tuple(before[:runs]), command
+
+
+def _are_commands(words: Sequence[str]) -> bool:
+    """Whether these are two commands in quotes, and not recorded runs."""
+    return len(words) == 2 and all(len(word.split()) > 1 and not Path(word).exists() for word in words)
 
 
 def _check_runs_exist(runs: list[str], args: argparse.Namespace, words: list[str]) -> None:
@@ -110,50 +94,47 @@ def _check_runs_exist(runs: list[str], args: argparse.Namespace, words: list[str
     )
 
 
-def choose_mode(args: argparse.Namespace, runs: tuple[Path, ...], command: tuple[str, ...]) -> Mode:
-    """:raises ProfilerError: the options contradict each other, or one would have no effect."""
-    if (args.before is None) != (args.after is None):
-        raise ProfilerError("--before and --after go together")
-    kinds = [bool(runs), bool(command), args.before is not None]
-    if sum(kinds) > 1:
-        raise ProfilerError("give one of: two runs, a command after --, or --before and --after")
-    if runs and len(runs) != 2:
+def choose_mode(
+    args: argparse.Namespace, sides: tuple[str, ...], command: tuple[str, ...], *, history: str | None
+) -> Mode:
+    """:param sides: two recorded runs or commands.
+    :param history: the file of results; None: there is none.
+    :raises ProfilerError: the options contradict each other, or one would have no effect.
+    """
+    if sides and command:
+        raise ProfilerError("give one of: two runs or two commands in quotes, or a command after --")
+    if sides and len(sides) != 2:
         raise ProfilerError(
-            f"two runs are compared, not {len(runs)} ({' '.join(map(str, runs))}); a command goes after --"
+            f"two runs or commands are compared, not {len(sides)} ({' '.join(sides)}); a command goes after --"
         )
-    if not any(kinds) and (args.history is None or args.against or args.baseline or args.update):
+    if not (sides or command) and (history is None or args.against or args.baseline or args.update is not None):
         raise ProfilerError(
             "nothing to check: give a command after --, as in: check --against main -- python train.py (or two runs, "
-            "or --before and --after; --history FILE alone shows what was checked before)"
+            "or two commands in quotes; --set history=FILE alone shows what was checked before)"
         )
-    if args.against is not None and not command:
-        raise ProfilerError("--against needs the command to run, after --")
-    if args.update and not command:
-        raise ProfilerError("--update needs the command to count, after --")
-    if args.update and args.against is not None:
+    if args.update is not None and args.against is not None:
         raise ProfilerError("--update writes a baseline and compares nothing: leave --against out")
-    if args.baseline is not None and args.no_baseline:
-        raise ProfilerError("--baseline or --no-baseline: not both")
-    mode = _mode(args, runs, command)
+    for name in ("against", "update"):
+        if getattr(args, name) is not None and not command:
+            raise ProfilerError(f"--{name} needs a command, after --")
+    mode = _mode(args, sides, command)
     for name, modes in _GOES_WITH.items():
         if getattr(args, name) not in (None, False) and mode not in modes:
             *others, last = modes
-            alternatives = f"{', '.join(others)} or {last}" if others else last
             option = name.replace("_", "-")
+            alternatives = f"{', '.join(others)} or {last}"
             raise ProfilerError(f"--{option} goes with {alternatives}: with {mode} it has no effect, leave it out")
     return mode
 
 
-def _mode(args: argparse.Namespace, runs: tuple[Path, ...], command: tuple[str, ...]) -> Mode:
-    if runs:
-        return Mode.RUNS
-    if args.before is not None:
-        return Mode.COMMANDS
+def _mode(args: argparse.Namespace, sides: tuple[str, ...], command: tuple[str, ...]) -> Mode:
+    if sides:
+        return Mode.COMMANDS if _are_commands(sides) else Mode.RUNS
     if not command:
         return Mode.HISTORY
     if args.against is not None:
         return Mode.AGAINST_COUNTS if args.count or args.virtual_cuda else Mode.AGAINST
-    return Mode.UPDATE if args.update else Mode.BASELINE
+    return Mode.BASELINE if args.update is None else Mode.UPDATE
 
 
 def similar_option(message: str, usage: str) -> str:
@@ -186,17 +167,14 @@ def check_early(settings: Settings, mode: Mode) -> None:
     if settings.baseline is not None and has_baseline:
         for section in baseline.read_sections(settings.baseline):
             names |= {*section.counters, *section.workers}
-    for option, key, counters in (
-        ("--limit", "limits", settings.limits.counters),
-        ("--ignore", "ignore", settings.limits.ignore),
-        ("--budget", "budgets", settings.limits.budgets),
-    ):
+    limits = settings.limits
+    for key, counters in (("limits", limits.counters), ("ignore", limits.ignore), ("budgets", limits.budgets)):
         for name in counters:
-            location = option if name in settings.named else f"[tool.profiler.check] {key}:"
+            location = f"{key} (--set, or [tool.profiler.check]): {name}"
             check_spelling(name, names, location)
-            if option != "--budget" and mode is Mode.BASELINE and has_baseline and name not in names:
+            if key != "budgets" and mode is Mode.BASELINE and has_baseline and name not in names:
                 raise ProfilerError(
-                    f"{location} {name}: nothing counts that, by {settings.baseline}; if the program does so now, "
+                    f"{location}: nothing counts that, by {settings.baseline}; if the program does so now, "
                     "write its counters down with --update first"
                 )
 
@@ -214,11 +192,12 @@ def _check_history(path: Path) -> None:
 
 
 def _check_baseline(path: Path) -> None:
-    """An update writes beside the file, then puts that in its place."""
+    """An update makes the folder, writes beside the file, then puts that in its place."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise ProfilerError(f"cannot write the baseline {path}: it is a folder")
-    _check_folder(target, f"cannot write the baseline {path}")
+    there = next(folder for folder in target.parents if folder.exists())
+    _check_folder(there / target.name, f"cannot write the baseline {path}")
     baseline.previous(path, {})
 
 
@@ -238,4 +217,4 @@ def check_spelling(name: str, names: set[str], location: str) -> None:
     others = [other for other in sorted(names) if other not in name]  # fsyncs is no misspelt syncs
     similar = [] if name in names else difflib.get_close_matches(name, others, 1, _SIMILAR)
     if similar:
-        raise ProfilerError(f"{location} {name}: nothing counts that; did you mean {similar[0]}?")
+        raise ProfilerError(f"{location}: nothing counts that; did you mean {similar[0]}?")

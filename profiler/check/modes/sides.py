@@ -11,9 +11,11 @@ from pathlib import Path, PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from profiler.analyse.window import measured_window
 from profiler.check.counters.counted import counted
-from profiler.check.counters.environment_key import environment_key, key_differences
+from profiler.check.counters.environment_key import WORK, environment_key, key_differences, work_of_a_step
 from profiler.check.counters.paths import start_folder
 from profiler.check.model import BASE, Counted, Round, SideInfo
 from profiler.check.settings import Settings
@@ -27,7 +29,7 @@ from profiler.record.schedule import STEPS_FILES
 from profiler.record.trainers import trainers
 from profiler.report.text import step_text
 from profiler.run.load import load
-from profiler.run.model import Run, RunSpec, StepKind
+from profiler.run.model import Run, RunSpec, StepKind, Table
 from profiler.run.source import unpacked
 
 if TYPE_CHECKING:
@@ -203,13 +205,52 @@ def short_program(counted: Sequence[Counted], wanted: int) -> tuple[Notice, ...]
     return (Notice("short-program", {"steps": fewest, "wanted": wanted}),) if fewest < wanted else ()
 
 
+def work_of(recordings: Recordings, *, is_counted: bool = False) -> dict[str, str]:
+    """What is known about the work of a step, for `other_work`.
+
+    :param is_counted: its steps were counted, as many as were asked for.
+    """
+    if not recordings.runs:
+        return {}
+    steps = {"steps": str(min(each.steps for each in recordings.counted))} if is_counted else {}
+    return {**environment_key(recordings.runs[0]), **work_of_a_step(recordings.runs[0]), **steps}
+
+
 def side_differences(base: Recordings, candidate: Recordings) -> tuple[Notice, ...]:
-    """The facts, except for the program's name, in which the sides do other work or do it elsewhere."""
+    """The facts, except for the program's name and the work of a step, in which the sides differ."""
     if not base.runs or not candidate.runs:
         return ()
     before, after = (environment_key(side.runs[0]) for side in (base, candidate))
-    names = {"program": "", "arguments": ""}
+    names = dict.fromkeys((*WORK, "program", "arguments"), "")
     return key_differences({**before, **names}, {**after, **names}, "sides-differ")
+
+
+def not_seen(recordings: Recordings, unreached: Sequence[str] = ()) -> tuple[Notice, ...]:
+    """What the steps of a PASS did not show, as far as its runs tell.
+
+    :param unreached: changed lines at which nothing was counted.
+    """
+    run, spans = recordings.runs[0], _spans(recordings.runs[0].path)
+    inside = [(begin, end) for begin, end in spans or () if end > begin]
+    if not inside:
+        return ()
+
+    def occurs(table: Table) -> bool:
+        return any(bool(((table["begin"] < end) & (table["end"] >= begin)).any()) for begin, end in inside)
+
+    names = [number for number, name in enumerate(run.names) if name == "checkpoint"]
+    is_hooked = "package" in run.info.facts
+    missing = {
+        "evaluation": is_hooked and not occurs(run.stages),
+        "checkpoint": is_hooked
+        and run.info.level != "light"
+        and not occurs(run.regions[np.isin(run.regions["name"], names)]),
+    }
+    loaders = run.info.facts.get("loaders")
+    numbers = [each.get("num_workers") or 0 for each in loaders.values()] if isinstance(loaders, dict) else []
+    workers = 0 if any(each.workers for each in recordings.counted) else sum(numbers)
+    values = {"missing": [name for name, is_missing in missing.items() if is_missing], "workers": workers}
+    return (Notice("not-seen", {**values, "lines": list(unreached)}),) if any(values.values()) or unreached else ()
 
 
 # ---------------------------------------------------------------- where the time goes

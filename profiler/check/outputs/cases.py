@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES, Change, ChangeKind, GateResult, Throughput
+from profiler.check.model import (
+    FAIL,
+    INCONCLUSIVE,
+    NOT_COMPARABLE,
+    PASS,
+    STATES,
+    Change,
+    ChangeKind,
+    GateResult,
+    Throughput,
+)
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.alerts import ERROR, WARNING, RepositoryPaths
@@ -24,7 +34,7 @@ _NOT_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 NOTICE: Final = "notice"
 MAX_ANNOTATIONS: Final = 10
 """GitHub shows no more of a kind and step. Source: GitHub's documentation of limits of annotations."""
-_KINDS: Final = {FAIL: ERROR, INCONCLUSIVE: WARNING}
+_KINDS: Final = {FAIL: ERROR, INCONCLUSIVE: WARNING, NOT_COMPARABLE: WARNING}
 
 
 @dataclass(frozen=True, slots=True)

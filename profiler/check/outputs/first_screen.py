@@ -8,7 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Hunk, SlowerLine
+from profiler.check.model import (
+    FAIL,
+    INCONCLUSIVE,
+    NOT_COMPARABLE,
+    PASS,
+    Change,
+    CounterLine,
+    GateResult,
+    Hunk,
+    SlowerLine,
+)
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.core.metrics import counter_period
@@ -17,7 +27,7 @@ from profiler.report import blocks as b
 from profiler.report.table import short_path
 from profiler.report.text import listed, plural
 
-JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", FAIL: "bad"}
+JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", NOT_COMPARABLE: "open", FAIL: "bad"}
 _PLACES: Final = 5
 _ACTIONS: Final = 3
 _HUNK_LINES: Final = 12
@@ -82,8 +92,8 @@ def _amounts(result: GateResult) -> Iterator[str]:
                 yield f"a change of {fmt.percent(first.slowdown)} may be noise"
             else:
                 yield "whether it is slower could not be determined"
-        if result.counters_state == INCONCLUSIVE:
-            yield "counters could not be compared"
+        if result.counters_state in (INCONCLUSIVE, NOT_COMPARABLE):
+            yield text.reasons(result.counters_reasons[:1]) or "counters could not be compared"
 
 
 def _rise(line: CounterLine) -> str:
@@ -100,11 +110,15 @@ def _rise(line: CounterLine) -> str:
 
 
 def _why(result: GateResult) -> Iterator[str]:
-    """What caused a FAIL, or where its time went; of any other result, and where that is not known, its sentence."""
+    """What caused a FAIL, or where its time went; what a PASS did not see; counts per sample of other work; else the
+    sentence of the result."""
+    notes = [note for note in result.notes if note.code in ("not-seen", "per-sample")]
     if result.state == FAIL and (result.causes or result.explanation):
         yield plain(result.causes[0].sentence if result.causes else result.explanation)
-    else:
+    elif result.state in (FAIL, INCONCLUSIVE):
         yield text.headline(result)
+    else:
+        yield from (plain(text.sentence(note)) for note in notes)
 
 
 # ---------------------------------------------------------------- chips
@@ -242,12 +256,12 @@ def _actions(result: GateResult) -> Iterator[b.Action]:
         yield b.Action(plain(cause.fix).removesuffix("."), place=place)
     if result.state == FAIL:
         yield from _after_fail(result)
+    elif result.state == NOT_COMPARABLE:
+        yield from _to_compare(result)
     elif result.state == INCONCLUSIVE:
         yield from _to_settle(result)
     elif any(fmt.is_fewer(line) for line in result.counters) and result.baseline_file:
         yield b.Action("Store the smaller counts", command=_update(result))
-    else:
-        yield b.Action("Nothing needs to change", "the check allows this version")
 
 
 def _after_fail(result: GateResult) -> Iterator[b.Action]:
@@ -273,24 +287,14 @@ def _to_settle(result: GateResult) -> Iterator[b.Action]:
             break
     if text.warnings(result):
         yield b.Action("Repeat it on a quieter machine", "its warnings tell what disturbed it")
-    if option := _option_of_baseline(result):
-        yield b.Action("Count as the baseline was counted", command=_check(result, f" {option}"))
-        return
-    if result.counters_state == INCONCLUSIVE and result.baseline_file:
-        yield b.Action("Count once in this environment", command=_update(result))
     yield b.Action("Check again", command=_check(result))
 
 
-def _option_of_baseline(result: GateResult) -> str:
-    """The option with which the baseline was counted and this check was not; empty: there is none."""
-    lacking = {
-        reason.values.get("part"): reason.values.get("base")
-        for reason in result.counters_reasons
-        if reason.values.get("candidate") is None
-    }
-    if not lacking.get("counting"):
-        return ""
-    return "--virtual-cuda" if lacking.get("virtual_devices") else "--count"
+def _to_compare(result: GateResult) -> Iterator[b.Action]:
+    if result.baseline_file:
+        yield b.Action("If the other work is intended, make the baseline again", command=_update(result))
+    else:
+        yield b.Action("Give both sides the same work, then check again", command=_check(result))
 
 
 def _check(result: GateResult, more: str = "") -> str:
@@ -302,11 +306,11 @@ def _check(result: GateResult, more: str = "") -> str:
         options = f"--baseline {shlex.quote(plain(result.baseline_file))}{more} -- {plain(result.candidate.command)}"
     elif result.mode == "commands":
         before, after = (shlex.quote(plain(side.command)) for side in (result.base, result.candidate))
-        options = f"--before {before} --after {after}"
+        options = f"{before} {after}"
     else:
         options = "RUN_A RUN_B"
     return f"{called_as()} check {options}"
 
 
 def _update(result: GateResult) -> str:
-    return _check(replace(result, mode="baseline"), " --update --reason TEXT")
+    return _check(replace(result, mode="baseline"), " --update REASON")

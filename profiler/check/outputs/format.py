@@ -296,7 +296,7 @@ def remaining_effort(result: GateResult, line: TimeLine) -> str:
         return f"{time} more" if time else ""
     measured = sum(item.kind == MEASURE for item in (result.throughput.rounds if result.throughput else ()))
     limit = result.limits.max_rounds
-    beyond = f": more than --max-rounds {limit:,} allows" if measured + line.more_rounds > limit else ""
+    beyond = f": more than the {limit:,} that max_rounds allows" if measured + line.more_rounds > limit else ""
     return f"{plural(line.more_rounds, 'more round')}{f' ({time})' if time else ''}{beyond}"
 
 
@@ -377,7 +377,7 @@ def limit_sentences(result: GateResult) -> Iterator[str]:
     limits = result.limits
     if result.throughput is not None:
         most = plural(limits.max_rounds, "round")
-        yield f"A slow-down of {share(limits.detect)} is detected (--detect); at most {most}."
+        yield f"A slow-down of {share(limits.detect)} is detected; at most {most}."
     for counter, limit in sorted(limits.counters.items()):
         name = "every other counter" if counter == "*" else counter_noun(counter)
         yield (
@@ -393,5 +393,5 @@ def limit_sentences(result: GateResult) -> Iterator[str]:
         yield f"The budget for {counter_noun(counter)} {counter_period(counter)} {' and '.join(parts)}."
     if limits.ignore:
         yield f"Counters that cannot fail the check: {', '.join(map(counter_noun, limits.ignore))}."
-    verb = "passes" if limits.inconclusive == "pass" else "fails the job"
-    yield f"INCONCLUSIVE {verb} (--inconclusive={'pass' if limits.inconclusive == 'pass' else 'fail'})."
+    if limits.inconclusive == "pass":
+        yield "INCONCLUSIVE and NOT COMPARABLE pass."

@@ -76,7 +76,8 @@ def result_json(result: GateResult) -> dict[str, Any]:
         **{key: getattr(result, key) for key in ("baseline_file", "out")},
     }
     reasons: dict[str, str] = {}
-    document = _without_gaps(document, "", {**_REASONS, "counters": reason or "counters were not compared"}, reasons)
+    why = {**_REASONS, "counters": reason or "counters were not compared"} | ({"throughput": reason} if reason else {})
+    document = _without_gaps(document, "", why, reasons)
     cleaned: dict[str, Any] = clean({**document, "not_measured": reasons})
     return cleaned
 

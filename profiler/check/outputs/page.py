@@ -198,7 +198,7 @@ def _counters(result: GateResult) -> b.Section:
         return b.Section("check-counters", "Counters", (missing,), brief=(missing,))
     reason = text.unstated_counters_reason(result)
     is_updatable = result.mode == "baseline" and any(line.state == FAIL for line in result.counters)
-    hint = [b.Text("If this is intended: --update --reason TEXT")] if is_updatable else []
+    hint = [b.Text("If this is intended: --update REASON")] if is_updatable else []
     # stable: within a group the order of the result
     ordered = sorted(result.counters, key=lambda line: (line.state == PASS, not fmt.is_changed(line)))
     notable = [line for line in ordered if line.state != PASS or fmt.is_changed(line)]

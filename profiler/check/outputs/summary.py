@@ -10,21 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TextIO
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, GateResult
+from profiler.check.model import FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.figures import rounds_table
 from profiler.check.outputs.page import gate_report, gate_sections, time_and_duration
 from profiler.core.errors import ProfilerError
+from profiler.report.blocks import FirstScreen, Items, Section
 from profiler.report.render import markdown
 
 MAX_SUMMARY: Final = 1024 * 1024
 """Bytes of a step's summary; GitHub shows nothing of a longer one. Source: GitHub's documentation of job summaries."""
 _CUT: Final = "\n\n*The rest was cut off: a summary may have 1 MiB. All of it is in check.md.*\n"
-_ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", FAIL: "CAUTION"}
+_ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", NOT_COMPARABLE: "WARNING", FAIL: "CAUTION"}
 """Coloured quotes of GitHub and GitLab; elsewhere they are plain quotes."""
-_LINES_BELOW: Final = 3
-"""Lines below the first screen: the path of the page, and the prompt of the shell."""
+_LINES_BELOW: Final = 5
+"""Lines below the first screen: the path of the page, the verdict, and the prompt of the shell."""
+_WARNINGS: Final = 3
+"""Warnings that the terminal shows. All of them are in the report."""
 _COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
 """What GitHub's runner takes for a command in any line that a step prints.
 
@@ -33,25 +36,36 @@ Source: the runner's ActionCommand.cs, TryParseV2 and TryParse.
 
 
 def print_result(result: GateResult, *, stream: TextIO) -> None:
-    """Print the first screen of the result on `stream`, and in a log, where nothing scrolls away, the tables below it.
+    """Print a PASS as its verdict and what was not seen; any other result as its first screen, with the verdict last.
 
     It is in colour if the stream has colours and NO_COLOR does not forbid it.
     """
     from rich.console import Console
 
-    from profiler.report.render.console import SCREEN, print_report
+    from profiler.report.render.console import SCREEN, print_first_screen, print_report
 
     console = Console(file=stream, highlight=False)
     report = gate_report(result)
+    first = report.first
+    assert first is not None, "a check has a first screen"
     page = Path(result.out) / "check.html" if result.out else None
-    verdict, *sections = report.sections
-    # of the verdict, the first screen has all but the lines at which counters changed and the warnings
-    is_log = stream is None or not stream.isatty()
-    tables = (replace(verdict, brief=verdict.brief[1:]), *sections) if is_log else ()
+    warnings = text.warnings(result)[:_WARNINGS]
+    last = FirstScreen((), first.headline)
+    above = ""
+    if result.state == PASS:
+        last = replace(
+            first, context=(), chips=(), places_note="", why=(*first.why, *(f"Warning: {each}" for each in warnings))
+        )
+    else:
+        items = (Items(warnings, "Warnings"),)
+        shown = replace(report, sections=(Section("warnings", "Warnings", items, brief=items),) if warnings else ())
+        with console.capture() as capture:
+            print_report(shown, page=page, console=console, lines=SCREEN - _LINES_BELOW)
+        above = capture.get()
     with console.capture() as capture:
-        print_report(replace(report, sections=tables), page=page, console=console, lines=SCREEN - _LINES_BELOW)
+        print_first_screen(last, console, SCREEN)
     # console.file also stands for a closed standard output, where `stream` is None
-    console.file.write(_COMMAND.sub(lambda match: " ".join(match[0]), capture.get()))
+    console.file.write(_COMMAND.sub(lambda match: " ".join(match[0]), above + capture.get()))
 
 
 def render_markdown(result: GateResult, *, details: bool = True) -> str:

@@ -8,12 +8,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from profiler.analyse.finding import RuleText
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, ChangeKind, CounterLine, GateResult, Throughput
+from profiler.check.model import (
+    FAIL,
+    INCONCLUSIVE,
+    NOT_COMPARABLE,
+    PASS,
+    Change,
+    ChangeKind,
+    CounterLine,
+    GateResult,
+    Throughput,
+)
 from profiler.check.outputs import format as fmt
 from profiler.core.metrics import counter_period, counter_unit, find_counter
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
-from profiler.core.units import shorten
+from profiler.core.units import shorten, significant
 from profiler.report.text import at, capitalized, listed, plural
 from profiler.run.model import Site
 
@@ -113,7 +123,7 @@ def notes(result: GateResult) -> tuple[str, ...]:
 
 def unstated_counters_reason(result: GateResult) -> str:
     """Why counters could not be compared; empty if the sentence of the verdict states it."""
-    told = result.state == result.counters_state == INCONCLUSIVE
+    told = result.state == result.counters_state and result.state in (INCONCLUSIVE, NOT_COMPARABLE)
     return "" if told else plain(reasons(result.counters_reasons))
 
 
@@ -142,11 +152,11 @@ def _verdict_parts(result: GateResult) -> Iterator[str]:
         yield _risen([line for line in result.counters if line.state == FAIL])
     if result.state == FAIL:
         return
+    if counters in (INCONCLUSIVE, NOT_COMPARABLE):
+        yield reasons(result.counters_reasons) or _undecided_counter(result.counters)
     if speed is not None and speed.state == INCONCLUSIVE:
         yield f"whether it is slower could not be determined{f': {sentence(speed.reason)}' if speed.reason else ''}"
-    if counters == INCONCLUSIVE:
-        yield reasons(result.counters_reasons) or _undecided_counter(result.counters)
-    if result.state == INCONCLUSIVE:
+    if result.state != PASS:
         return
     if counters == PASS:
         yield "no counter rose" if result.counters else "nothing was counted"
@@ -251,7 +261,7 @@ def _too_few(values: Values) -> str:
     usable, total, suggested = values["usable"], values["total"], values["suggested"]
     few = _stopped(values, usable, f"too few rounds: {usable}")
     lost = f" with enough blocks, of {total} measured" if usable < total else ""
-    option = f" (pass --max-rounds {suggested})" if suggested is not None else ""
+    option = f" (allow more: --set max_rounds={suggested})" if suggested is not None else ""
     return f"{few}{lost}; a verdict needs at least {values['needed']} rounds{option}"
 
 
@@ -260,7 +270,7 @@ def _undecided(values: Values) -> str:
     early = f"{_stopped(values, values['usable'], '')}: " if values["stopped"] else ""
     edges = f"{100 * values['at_most']:g}% or less from one of {100 * values['at_least']:g}% or more"
     lines = " and ".join(_range(*line) for line in values["lines"])
-    settle = f"; --max-rounds {values['suggested']} would probably settle it" if values["suggested"] else ""
+    settle = f"; --set max_rounds={values['suggested']} would probably settle it" if values["suggested"] else ""
     return f"{early}{rounds} do not distinguish a slow-down of {edges}: {lines}{_stalls(values)}{settle}"
 
 
@@ -311,6 +321,51 @@ def _key_part(values: Values) -> str:
     why = f" ({values['why']})" if values["why"] else ""
     base, candidate = _shorten(values["base"]), _shorten(values["candidate"])
     return f"{values['part']}: {base} in the {values['where']} against {candidate}{why}"
+
+
+_WORK: Final = {
+    "batch_size": "the batch has {} samples",
+    "accumulation": "a step takes {} batches",
+    "parameter_dtype": "the parameters are {}",
+    "autocast": "autocast to {} is on",
+    "world_size": "{} ranks share the work",
+    "steps": "{} steps were counted",
+}
+"""Part of the work of a step -> its sentence."""
+_SCALED_WORK: Final = {
+    "h2d_bytes": "the bytes of each copy to the device are",
+    "flops": "the floating-point operations of each line are",
+}
+
+
+def _other_work(values: Values) -> str:
+    """'the model has 9% more parameters', 'the batch has 64 samples instead of 32'."""
+    part, base, candidate = values["part"], _shorten(values["base"]), _shorten(values["candidate"])
+    if part == "parameters":
+        change = int(values["candidate"]) / int(values["base"]) - 1
+        return f"the model has {significant(100 * abs(change), 2)}% {'more' if change > 0 else 'fewer'} parameters"
+    if part == "autocast" and not values["candidate"]:
+        return f"autocast to {base} is off"
+    instead = f" instead of {base}" if values["base"] else ""
+    return _WORK.get(part, f"{part.replace('_', ' ')} is {{}}").format(candidate) + instead
+
+
+def _not_seen(values: Values) -> Iterator[str]:
+    """'no evaluation or checkpoint in these steps'."""
+    if values["missing"]:
+        yield f"no {' or '.join(values['missing'])} in these steps"
+    if values["workers"]:
+        yield f"the work of {plural(values['workers'], 'loader worker')}"
+    if lines := values["lines"]:
+        yield f"{plural(len(lines), 'changed line')} at which nothing was counted ({_shortened(lines, _MAX_FILES)})"
+
+
+def _per_sample(counts: tuple[str, float, float]) -> str:
+    """'0.0312 and 0.0156 syncs'."""
+    counter, *values = counts
+    before, after = (significant(value) for value in values)
+    unit = " B of" if counter_unit(counter) else ""
+    return f"{before} and {after}{unit} {fmt.counter_noun(counter)}"
 
 
 def _unused(names: Sequence[str]) -> str:
@@ -396,7 +451,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # warnings about what was counted
     "short-program": (
         "The program ended after {steps} of {wanted:step} to count, so what it does only now and then may be missing. "
-        "Let it take more steps, or count fewer with --steps."
+        "Let it take more steps, or count fewer (`steps`)."
     ),
     "batches-as-steps": (
         "No optimizer stepped while it was measured, so batches count as steps: if they belong to a validation before "
@@ -405,12 +460,13 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "budget-warning": lambda v: f"{capitalized(fmt.over_budget(v['counter'], v['amount'], v['budget']))}.",
     "other-command": "The baseline was counted with another command: {command}",
     "sides-differ": lambda v: f"The sides differ in {_key_part(v)}.",
-    "key-differs": lambda v: f"not comparable: {_key_part(v)}; --update adds a baseline for this one",
-    "work-differs": lambda v: f"not comparable: {_key_part(v)}; make the baseline again with --update",
-    "copies-scaled": (
-        "not comparable: each copy to the device moves {factor:.4g} times as many bytes as in the baseline, as with "
-        "another batch size or other data; make the baseline again with --update"
+    "key-differs": _key_part,
+    "work-differs": _other_work,
+    "work-scaled": lambda v: (
+        f"{_SCALED_WORK[v['counter']]} {v['factor']:.4g} times as many as before, as with another batch size or other "
+        "data"
     ),
+    "per-sample": lambda v: f"Per sample, before and now: {listed(map(_per_sample, v['counters']))}.",
     "script-renamed": "The baseline was counted when the script was called {former}, which is gone.",
     # reasons of a counter's state
     "ignored": "ignored",
@@ -461,17 +517,17 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     "ignored-unused": lambda v: f"Ignoring {listed(v['names'])} changed nothing: {_unused(v['names'])}.",
     "times-not-compared": (
-        "The runs were recorded at different times, so their speed is not compared; --against REV or --before and "
-        "--after compare speed."
+        "The runs were recorded at different times, so their speed is not compared; --against REV or two "
+        "commands compare speed."
     ),
     "one-process-a-side": (
         "With one process per side, a counter that varies by itself cannot be distinguished from one that changed."
     ),
     "baseline-too": "Counters are also compared with {file}; for each counter the worse result counts.",
-    "baseline-not-used": lambda v: (
-        f"{v['baseline']}, the baseline that {v['file']} names, was not used: "
-        f"{'--no-baseline was given' if v['option'] else 'two sides are compared to each other'}."
+    "baseline-not-used": (
+        "{baseline}, the baseline that {file} names, was not used: two sides are compared to each other."
     ),
+    "not-seen": lambda v: f"Not seen: {'; '.join(_not_seen(v))}.",
     "text": "{text}",
     "damaged-history": _damaged_lines,
     "history-method": (

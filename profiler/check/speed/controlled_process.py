@@ -24,7 +24,7 @@ from profiler.check.speed.stepping import Rank, StepController
 from profiler.check.speed.watchdog import watchdog_process
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import PRIVATE, Privacy
-from profiler.record.launch import close_run, hook_statuses, last_output_line, new_manifest
+from profiler.record.launch import close_run, hook_statuses, last_frame, last_output_line, new_manifest
 from profiler.record.target import find_program, target_environment
 from profiler.run import store, tables
 from profiler.run.model import RunInfo, RunSpec
@@ -87,7 +87,9 @@ class ProcessEndedError(Exception):
         self.process = process
         self.exit_code = exit_code
         how = f"was ended by signal {-exit_code}" if exit_code < 0 else f"exited with {exit_code}"
-        self.description = f"{how}: {process.last_output() or 'it printed nothing'} (its output is in {process.folder})"
+        frame = last_frame(process.folder, process.program.cwd)
+        said = f"{process.last_output() or 'it printed nothing'}{frame and f', at {frame}'}"
+        self.description = f"{how}: {said} (its output is in {process.folder})"
         """How it ended, and the last line of its output."""
         super().__init__(f"{process.program.side} {self.description}")
 
@@ -227,8 +229,8 @@ class ControlledProcess:
                     )
             if now - begin > limit_s:
                 raise ProfilerError(
-                    f"{self.program.side}: {steps} steps did not end within {limit_s:.0f} s: give them longer with "
-                    f"--patience (its output is in {self.folder})"
+                    f"{self.program.side}: {steps} steps did not end within {limit_s:.0f} s: give them more time "
+                    f"(`patience`; its output is in {self.folder})"
                 )
 
     def _finish_block(self, reports: Sequence[Mapping[str, Any]], *, measured: bool) -> StepBlock:
@@ -299,7 +301,7 @@ class ControlledProcess:
         ranks = f"{self.controller.waiting_ranks} of {expected} ranks reached the end of a step"
         return (
             f"{ranks if expected > 1 else 'no step was seen'} within {seconds:.0f} s: mark its steps with "
-            f"profiler.step(), or give it longer with --patience (its output is in {self.folder})"
+            f"profiler.step(), or give it more time (`patience`; its output is in {self.folder})"
         )
 
     def no_step_message(self) -> str:

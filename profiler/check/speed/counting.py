@@ -32,7 +32,7 @@ def record_steps(
     level: str = "standard",
     patience: float = PATIENCE_S,
     announce: Callable[[str], None] = lambda _: None,
-    remedy: str = "let it run longer, or pass a smaller --warmup",
+    remedy: str = "let it run longer, or count fewer of them (`warmup`)",
 ) -> list[Path]:
     """Record one run below `out` for each of `names`, each of a fresh process, and return their directories.
 
@@ -71,6 +71,7 @@ def record_steps(
 
 def _check_ended_usable(process: ControlledProcess, error: ProcessEndedError) -> None:
     if error.exit_code:
-        raise ProfilerError(f"the program {error.description}") from error
+        hint = process.program.hint
+        raise ProfilerError(f"the program {error.description}{hint and f'; {hint}'}") from error
     if not process.controller.reached_step:
         raise ProfilerError(process.no_step_message()) from error

@@ -59,7 +59,7 @@ class Environment:
                 return (*python, str(script), *arguments)
         users = shutil.which(program)
         if users and Path(users).parent == user.scripts and script_interpreter(Path(users)):
-            raise ProfilerError(f"the revision's requirements do not contain {name}: --environment same uses yours")
+            raise ProfilerError(f"the revision's requirements do not contain {name}: --set environment=same uses yours")
         return (program, *arguments)
 
     def variables(self) -> dict[str, str]:

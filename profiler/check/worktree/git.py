@@ -35,30 +35,31 @@ class Repository:
             return cls(Path(result.out.removesuffix("\n")).resolve())
         why = result.error
         if "not a git repository" in why:
-            why = "it lies in no git repository; run it in your checkout, or give --before and --after instead"
+            why = "it lies in no git repository; run it in your checkout, or compare two commands"
         elif "must be run in a work tree" in why:
             why = "this repository is bare, or you are inside .git; run it in a checkout"
         elif "dubious ownership" in why:
             why = "git refuses another user's files: git config --global --add safe.directory "
             why += shlex.quote(str(folder))
-        raise ProfilerError(f"--against cannot work in {folder}: {why}")
+        raise ProfilerError(f"no revision can be compared to in {folder}: {why}")
 
     def git_folder(self) -> Path:
         """The folder of its objects and branches, which all worktrees of the repository share."""
         return (self.root / run_git(self.root, ["rev-parse", "--git-common-dir"]).out.removesuffix("\n")).resolve()
 
-    def resolve(self, rev: str) -> str:
+    def resolve(self, rev: str, option: str = "--against") -> str:
         """The commit that `rev` names.
 
+        :param option: that has named it.
         :raises ProfilerError: it names none here; the message tells how to fetch it.
         """
         if not rev or rev.startswith("-") or not rev.isprintable():
-            raise ProfilerError(f"--against {rev!r} is not a revision: give a branch, a tag, a commit or HEAD~1")
+            raise ProfilerError(f"{option} {rev!r} is not a revision: give a branch, a tag, a commit or HEAD~1")
         # in two steps: in :/text^{commit} the suffix would be part of the text to search for
         object_name = self._verify(rev)
         commit = self._verify(f"{object_name}^{{commit}}") if object_name.isalnum() else ""
         if not commit:
-            raise ProfilerError(f"--against {rev}: {self._why_unknown(rev)}")
+            raise ProfilerError(f"{option} {rev}: {self._why_unknown(rev)}")
         return commit
 
     def _verify(self, name: str) -> str:

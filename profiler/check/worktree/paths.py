@@ -116,7 +116,7 @@ def refuse_working_tree(files: Iterable[str], repository: Path) -> None:
         raise ProfilerError(
             f"the base runs code of the working tree ({wrong[0]}{more}), so both sides would be the same: is the "
             f"project installed in the environment from this folder? Start it from its sources (python -m ...), or "
-            f"use --environment auto"
+            f"use --set environment=auto"
         )
 
 

@@ -159,7 +159,7 @@ def _choose_environment(
         if conda:
             raise ProfilerError(
                 f"{request.rev} has other requirements ({', '.join(changed)}), and pip cannot install {conda[0]}: "
-                f"make that environment yourself and give --before and --after, or --environment same"
+                f"make that environment yourself and compare two commands, or --set environment=same"
             )
         return None, [notice("nothing-to-install")]
     private = mapping.tree.parent

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profiler.check.model import Hunk
+from profiler.core.errors import ProfilerError
 from profiler.core.git import run_git
 from profiler.core.masking import masked_source
 
 MAX_FILES: Final = 20
 """Files that are compared: git starts once for each."""
 _HEADER: Final = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+_NO_CODE: Final = ("import ", "from ", "def ", "class ", "@", "else", "try", "finally", '"', "'")
+_NEW_NAME: Final = re.compile(r"^\+\+\+ b/(.*?)\t?$", re.MULTILINE)
 _OPTIONS: Final = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--unified=3")
 
 
@@ -47,6 +51,40 @@ class SourceDiff:
                 return None
             hunks += parse_diff(file, result.out)
         return tuple(hunks)
+
+
+def changed_lines(root: Path, commit: str) -> dict[str, dict[int, str]]:
+    """File, as an absolute path -> number and text of each line of Python code that is new or changed since a commit.
+
+    :raises ProfilerError: git cannot tell them.
+    """
+    options = (*_OPTIONS, "--unified=0", "--src-prefix=a/", "--dst-prefix=b/")
+    diff = run_git(root, ["-c", "core.quotePath=false", "diff", *options, commit, "--", "*.py"])
+    if diff.code:
+        raise ProfilerError(f"git cannot tell what has changed since {commit}: {diff.error}")
+    lines: dict[str, dict[int, str]] = {}
+    for part in re.split(r"^diff --git ", diff.out, flags=re.MULTILINE):
+        if header := _NEW_NAME.search(part):
+            hunks = parse_diff(header[1], part)
+            added = ((hunk.line, [line[1:] for line in hunk.lines if line.startswith("+")]) for hunk in hunks)
+            numbered = {first + at: text for first, texts in added for at, text in enumerate(texts)}
+            lines[str(root / header[1])] = numbered
+    for name in new_files(root):
+        with suppress(OSError):
+            lines[name] = dict(enumerate(Path(name).read_text(encoding="utf-8", errors="replace").splitlines(), 1))
+    return lines
+
+
+def new_files(root: Path) -> frozenset[str]:
+    """The files of Python code that git neither has nor ignores, as absolute paths."""
+    new = run_git(root, ["ls-files", "-z", "--others", "--exclude-standard", "--", "*.py"])
+    return frozenset(str(root / name) for name in new.out.split("\0") if name)
+
+
+def is_code(line: str) -> bool:
+    """Whether a line has more than a comment, brackets or the head of a definition."""
+    text = line.partition("#")[0].strip()
+    return bool(text.strip("()[]{},:")) and not text.startswith(_NO_CODE)
 
 
 def parse_diff(file: str, diff: str) -> Iterator[Hunk]:

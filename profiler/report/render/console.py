@@ -191,7 +191,7 @@ class _Printer(Terminal):
         for place in first.places:
             self._cut(f"{place.change or whole_percent(place.share):>4}  {place.location}  {place.source}".rstrip())
         if not first.places:
-            self.paragraph(first.places_note, "dim")
+            self._note(first.places_note)
         if first.actions:
             self.paragraph(first.actions_title, "bold")
         for number, action in enumerate(first.actions, 1):

@@ -70,7 +70,7 @@ def test_a_warm_up_of_the_program_is_no_warm_up_of_a_block() -> None:
     [
         (RunBuilder().build(), None, "nothing can be counted in synthetic: no step"),
         (stepped(3).build(), [(500 * MS, 600 * MS)], "nothing can be counted in synthetic: no step"),
-        (stepped(9).build(), [], r"ended before its warm-up was over.*--warmup"),
+        (stepped(9).build(), [], r"ended before its warm-up was over.*warmup"),
         (replace(stepped().build(), problems=PROBLEMS), None, "is incomplete: source-1"),
     ],
 )

@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
-from profiler.check.counters.environment_key import environment_key, key_differences, nearest_key
+from profiler.check.counters.environment_key import (
+    environment_key,
+    key_differences,
+    nearest_key,
+    other_work,
+    per_sample,
+    work_of_a_step,
+)
 from profiler.check.outputs.text import sentence
 from profiler.run.model import Run, StepDefinition, StepKind
+from profiler.run.tables import BoundaryKind
+from tests.fakes.counting import two
 from tests.recorded.builders import RunBuilder
 
 SGD_STEPS = StepDefinition(StepKind.OPTIMIZER, (("SGD (train.py:13)",),))
@@ -85,3 +94,39 @@ def test_the_nearest_key_differs_in_the_fewest_parts() -> None:
     assert nearest_key(keys, {"device": "cpu", "torch": "2.12"}) == 1
     assert nearest_key(keys, {"device": "cuda", "torch": "2.12"}) == 0
     assert nearest_key(keys, keys[2]) == 2
+
+
+def trained(batches: int, elements: int = 100, batch_size: int = 32, *, by_turns: bool = False) -> Run:
+    """A run with so many batches in each of three steps, or in every second one, and with a validation in a fourth."""
+    facts = {"loaders": {"L": {"batch_size": batch_size}}, "optimizers": [{"elements": elements}]}
+    builder = RunBuilder(**HOOKED, **facts)
+    for step in range(4):
+        builder.step(step * 100, step * 100 + 100)
+        number = 0 if by_turns and step % 2 else batches
+        for batch in range(number if step < 3 else 40):
+            builder.boundary(step * 100 + 1 + batch, BoundaryKind.LOADER, name="L")
+        builder.boundary(step * 100 + 100)
+    return replace(builder.build(), step=SGD_STEPS)
+
+
+def test_the_work_of_a_step_is_its_batches_their_size_and_the_model() -> None:
+    assert work_of_a_step(trained(2)) == {"batch_size": "32", "accumulation": "2", "parameters": "100"}
+    assert "accumulation" not in work_of_a_step(trained(1, by_turns=True)), "it would depend on where the window begins"
+    assert work_of_a_step(run(SGD_STEPS)) == {}
+
+
+def test_work_differs_only_in_what_both_sides_know() -> None:
+    base = work_of_a_step(trained(1))
+    assert other_work(base, base) == ()
+    assert other_work(base, {}) == other_work({}, base) == ()
+    found = other_work(base, work_of_a_step(trained(2, 109, 64)), "baseline")
+    assert [(notice.code, notice.values["part"], notice.values["where"]) for notice in found] == [
+        ("work-differs", part, "baseline") for part in ("batch_size", "accumulation", "parameters")
+    ]
+    assert other_work({"torch": "2.12"}, {"torch": "2.13"}) == (), "that is another environment"
+
+
+def test_counts_per_sample_where_loaders_tell_the_batch() -> None:
+    (notice,) = per_sample(two(syncs=20.0, batch_items=640.0), two(syncs=20.0, batch_items=1280.0))
+    assert sentence(notice) == "Per sample, before and now: 0.0312 and 0.0156 syncs."
+    assert per_sample(two(syncs=20.0), two(syncs=20.0)) == ()

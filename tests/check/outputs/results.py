@@ -15,6 +15,7 @@ from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
     MEASURE,
+    NOT_COMPARABLE,
     PASS,
     Change,
     Conditions,
@@ -233,11 +234,11 @@ def other_machine() -> GateResult:
     """A baseline that says nothing here: no counter was compared."""
     return replace(
         passed(),
-        state=INCONCLUSIVE,
+        state=NOT_COMPARABLE,
         sentence="SYNTHETIC: the baseline is of torch 2.9, this is torch 2.13: nothing was compared.",
         mode="baseline",
         counters=(),
-        counters_state=INCONCLUSIVE,
+        counters_state=NOT_COMPARABLE,
         counters_reasons=(free("the baseline is of torch 2.9.0, this is 2.13.0: refresh it with check --update"),),
         throughput=None,
         baseline_file="tests/baseline.json",

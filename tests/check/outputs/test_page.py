@@ -39,9 +39,9 @@ def test_the_page_is_sound_and_begins_with_the_verdict(name: str) -> None:
     headline, keys = report.first.headline, [section.key for section in report.sections]
     assert (headline.highlight, headline.judged) == (
         result.state,
-        {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "open"}[result.state],
+        {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "open", "NOT COMPARABLE": "open"}[result.state],
     )
-    assert report.first.actions
+    assert report.first.actions or result.state == "PASS"
     assert report.first.places or report.first.places_note
     assert len(set(keys)) == len(keys)
     page = pages.read(html.render(report))

@@ -15,7 +15,9 @@ from rich.cells import cell_len
 from profiler.check.model import GateResult
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.summary import append_summary, print_result, render_markdown, summary
+from profiler.check.outputs.text import sentence
 from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
 from tests.check.outputs import results
 from tests.check.outputs.results import free
 
@@ -38,7 +40,7 @@ def test_lines_fit_the_terminal_and_no_text_commands_it(name: str, width: int, m
     result = results.everything()[name]
     text = printed(result, monkeypatch, width)
     lines = text.splitlines()
-    assert lines[1].startswith(f"{result.state}: ")
+    assert lines[0 if result.state == "PASS" else 1].startswith(f"{result.state}: ")
     wide = [line for line in lines if cell_len(line) > width and not line.startswith("report: ")]
     assert name == "hostile" or wide == []
     assert not set(text) & set("\x1b\x07\x00\u202e\r")
@@ -59,12 +61,34 @@ def test_a_terminal_shows_the_first_screen_alone(name: str, monkeypatch: pytest.
     result, stream = results.everything()[name], _Terminal()
     print_result(result, stream=stream)
     shown, screen = stream.getvalue(), first_screen(result, ())
-    assert shown.count("\n") < 24
+    assert shown.count("\n") <= 40
     assert f"{result.state}: " in shown
-    assert screen.actions_title in shown
-    assert name == "hostile" or all(place.location[:30] in shown for place in screen.places)
+    assert (screen.actions_title in shown) == bool(screen.actions)
+    assert name in ("hostile", "failed baseline") or all(place.location[:30] in shown for place in screen.places)
     assert "Counters per step" not in shown
-    assert "Counters per step" in printed(result, monkeypatch) or not result.counters
+
+
+NOT_SEEN = Notice("not-seen", {"missing": ["evaluation", "checkpoint"], "workers": 2, "lines": ["train.py:7"]})
+
+
+def test_a_pass_is_its_verdict_and_what_was_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(replace(results.passed(), notes=(NOT_SEEN,)), monkeypatch, 200)
+    assert text.splitlines() == [
+        "PASS: a slow-down above 1.2% is ruled out and no counter rose",
+        f"{sentence(NOT_SEEN)}",
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name, each in results.everything().items() if each.state != "PASS"])
+def test_any_other_result_ends_with_its_verdict_and_takes_forty_lines(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = results.everything()[name]
+    lines = printed(result, monkeypatch, 80).splitlines()
+    assert len(lines) <= 40
+    verdicts = [at for at, line in enumerate(lines) if line.startswith(f"{result.state}: ")]
+    assert len(verdicts) == 2
+    assert name == "hostile" or len(lines) - verdicts[1] <= 4, "the verdict is last"
 
 
 def test_colours_only_where_they_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

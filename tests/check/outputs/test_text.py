@@ -12,10 +12,10 @@ import profiler
 from profiler.analyse.finding import Confidence, Finding, RuleText
 from profiler.analyse.model import Analysis, Comparison, Measure, Side
 from profiler.check.counters.compare import budget_warnings, compare, overall
-from profiler.check.counters.environment_key import key_differences
+from profiler.check.counters.environment_key import key_differences, other_work
 from profiler.check.model import (
     FAIL,
-    INCONCLUSIVE,
+    NOT_COMPARABLE,
     PASS,
     Budget,
     Change,
@@ -56,23 +56,45 @@ def test_it_is_as_bad_as_its_worst_part_and_says_what_is() -> None:
     risen = compare(two(**dict.fromkeys(many, 0.0)), two(**many), Limits())
     assert conclude(GateResult(counters=risen, counters_state=overall(risen))).sentence.endswith(", and 1 more counter")
     differs = key_differences({"device": "cpu"}, {"device": "cuda"}, "key-differs", "baseline")
-    unknown = conclude(GateResult(counters_state=INCONCLUSIVE, counters_reasons=differs))
-    assert unknown.state == INCONCLUSIVE
-    assert unknown.sentence.startswith("Not comparable: device: cpu in the baseline against cuda (")
+    unknown = conclude(GateResult(counters_state=NOT_COMPARABLE, counters_reasons=differs))
+    assert unknown.state == NOT_COMPARABLE
+    assert unknown.sentence.startswith("Device: cpu in the baseline against cuda (")
     with pytest.raises(ValueError, match="nothing was compared"):
         conclude(GateResult())
 
 
-@pytest.mark.parametrize(
-    ("more", "option"), [({}, "--count"), ({"virtual_devices": "1 h100"}, "--virtual-cuda"), (None, "--update")]
-)
-def test_a_check_that_lacks_the_option_of_its_baseline_is_told_it(more: dict[str, str] | None, option: str) -> None:
-    base = {"device": "cpu"} | ({} if more is None else {"counting": "exact", **more})
-    differs = key_differences(base, {} if more is None else {"device": "cpu"}, "key-differs", "baseline")
+def test_a_check_of_another_environment_is_told_to_count_there() -> None:
+    differs = key_differences({"device": "cpu"}, {"device": "cuda"}, "key-differs", "baseline")
     unknown = conclude(
-        GateResult(mode="baseline", baseline_file="b.json", counters_state=INCONCLUSIVE, counters_reasons=differs)
+        GateResult(mode="baseline", baseline_file="b.json", counters_state=NOT_COMPARABLE, counters_reasons=differs)
     )
-    assert f"check --baseline b.json {option} " in first_screen(unknown, ()).actions[0].command
+    assert "check --baseline b.json --update REASON -- " in first_screen(unknown, ()).actions[0].command
+
+
+@pytest.mark.parametrize(
+    ("part", "base", "candidate", "words"),
+    [
+        ("batch_size", "32", "64", "the batch has 64 samples instead of 32"),
+        ("parameters", "1000", "1090", "the model has 9.0% more parameters"),
+        ("parameters", "1000", "500", "the model has 50% fewer parameters"),
+        ("accumulation", "1", "4", "a step takes 4 batches instead of 1"),
+        ("autocast", None, "bfloat16", "autocast to bfloat16 is on"),
+        ("autocast", "bfloat16", None, "autocast to bfloat16 is off"),
+        ("parameter_dtype", "float32", "float16", "the parameters are float16 instead of float32"),
+        ("sequence_length", "128", "256", "sequence length is 256 instead of 128"),
+    ],
+)
+def test_other_work_is_told_in_its_units(part: str, base: str | None, candidate: str | None, words: str) -> None:
+    sides = ({} if value is None else {part: value} for value in (base, candidate))
+    assert [sentence(notice) for notice in other_work(*sides)] == [words]
+
+
+def test_what_a_pass_did_not_see_is_one_sentence() -> None:
+    values = {"missing": ["evaluation", "checkpoint"], "workers": 2, "lines": ["train.py:7"]}
+    assert sentence(Notice("not-seen", values)) == (
+        "Not seen: no evaluation or checkpoint in these steps; the work of 2 loader workers; 1 changed line at which "
+        "nothing was counted (train.py:7)."
+    )
 
 
 def test_a_gain_is_to_be_written_down_only_where_there_is_a_file() -> None:

@@ -169,7 +169,7 @@ def test_a_block_that_hangs_is_an_error(tmp_path: Path) -> None:
     source = WORK + "import time\nfor _ in range(8):\n    work()\n    marks.step()\ntime.sleep(600)\n"
     with process_starter(patience=1.0) as starter:
         process = frozen(starter(program(tmp_path, source), tmp_path / "run"))
-        with pytest.raises(ProfilerError, match=r"30 steps did not end within 1 s: .*--patience"):
+        with pytest.raises(ProfilerError, match=r"30 steps did not end within 1 s: .*`patience`"):
             process.run_steps(30)
 
 

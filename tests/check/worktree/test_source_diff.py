@@ -8,7 +8,8 @@ import pytest
 
 from profiler.check.model import Hunk
 from profiler.check.worktree.git import Repository
-from profiler.check.worktree.source_diff import SourceDiff, parse_diff
+from profiler.check.worktree.source_diff import SourceDiff, changed_lines, is_code, new_files, parse_diff
+from profiler.core.errors import ProfilerError
 from tests.check.worktree.conftest import Git
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -58,3 +59,23 @@ def test_without_git_nothing_is_known(program: SourceDiff) -> None:
 def test_a_diff_without_hunks_is_empty() -> None:
     assert list(parse_diff("x", "")) == []
     assert list(parse_diff("x", "diff --git a/x b/x\nBinary files a/x and b/x differ\n")) == []
+
+
+def test_the_changed_lines_of_code_with_those_of_new_files(program: SourceDiff) -> None:
+    (program.folder / "new.py").write_text("four = 4\n")
+    found = changed_lines(program.repository, program.commit)
+    job = program.repository / "job"
+    assert found == {
+        str(job / "step.py"): {5: "changed", 21: "+ added"},
+        str(job / "ä b.py"): {1: "a = 2"},
+        str(job / "new.py"): {1: "four = 4"},
+        str(program.repository / "lib.py"): {1: "b = 2"},
+    }
+    assert new_files(program.repository) == {str(job / "new.py")}
+    with pytest.raises(ProfilerError, match="git cannot tell"):
+        changed_lines(program.repository, "no-such-commit")
+
+
+def test_lines_without_code_are_none_that_a_step_could_run() -> None:
+    lines = {"x = 1": True, "    # why": False, "    )": False, "": False, "def f():": False, "x()  # y": True}
+    assert {line: is_code(line) for line in lines} == lines
