@@ -23,8 +23,6 @@ STATES: Final = (PASS, INCONCLUSIVE, NOT_COMPARABLE, FAIL)
 
 BASE: Final = "base"
 CANDIDATE: Final = "candidate"
-BASE_AGAIN: Final = "control"
-"""A second copy of the base is compared to the first. It shows what the method measures without a difference."""
 
 PATIENCE_S: Final = 300.0
 """A program's first steps may take this many seconds, since they may load data and compile."""
@@ -32,9 +30,9 @@ PATIENCE_S: Final = 300.0
 MEASURE: Final = "measure"
 CONFIRM: Final = "confirm"
 """The kinds of rounds. The first kind may lead to a suspected FAIL. The second kind confirms it: the programs start in
-the other order, and the base runs again."""
+the other order."""
 
-LOOKS: Final = (5, 7, 10, 14, 20)
+LOOKS: Final = (3, 4, 5, 7, 10, 14, 20)
 """The test may decide after these numbers of rounds. Each is about 1.4 times the one before. The test also looks after
 the maximum number of rounds."""
 POWER: Final = 0.8
@@ -50,7 +48,7 @@ class StepBlock:
     """Steps that one side took in a row, while the others were paused. A device is idle before and after them."""
 
     side: str
-    """BASE | CANDIDATE | BASE_AGAIN"""
+    """BASE | CANDIDATE"""
     begin: int
     """Start of the first step, in ns."""
     steps: tuple[int, ...]
@@ -80,7 +78,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Interleaved blocks of a fresh pair of programs; of three programs in a confirming round."""
+    """Interleaved blocks of a fresh pair of programs."""
 
     number: int
     """The first is 1."""
@@ -292,14 +290,11 @@ class Throughput:
     rounds: tuple[Round, ...]
     reason: Notice | None = None
     """Why it is INCONCLUSIVE, or what confirmed a FAIL."""
-    control: float | None = None
-    """The base against itself in the confirming rounds; None: there were none."""
     confirmed: bool | None = None
     """Whether the confirming rounds confirm a suspected FAIL; None: nothing was to be confirmed."""
     warnings: tuple[Notice, ...] = ()
-    round_slowdowns: tuple[tuple[float | None, float | None], ...] = ()
-    """For each round the slow-down of the typical step of the candidate and of the second copy of the base. None: too
-    few blocks."""
+    round_slowdowns: tuple[float | None, ...] = ()
+    """For each round the slow-down of the typical step. None: too few blocks."""
 
 
 @dataclass(frozen=True, slots=True)

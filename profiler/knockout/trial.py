@@ -231,12 +231,12 @@ def measured_gain(rounds: Sequence[Round]) -> MeasuredGain | None:
     """How much faster all steps are, stalls included, from pairs of neighbouring blocks; None: too few pairs."""
     logs, variances, pairs = list[float](), list[float](), 0
     for each in rounds:
-        both = block_pairs(each, CANDIDATE)
+        both = block_pairs(each)
         if len(both) < MIN_PAIRS:
             continue
         # the error of a ratio of sums, to first order: each pair's part of it
-        parts = both.base / both.base.mean() - both.side / both.side.mean()
-        logs.append(math.log(both.base.sum() / both.side.sum()))
+        parts = both.base / both.base.mean() - both.candidate / both.candidate.mean()
+        logs.append(math.log(both.base.sum() / both.candidate.sum()))
         variances.append(float(parts.var(ddof=1)) / len(both))
         pairs += len(both)
     if not logs:

@@ -114,13 +114,9 @@ def _own_pool(gates: Sequence[Mapping[str, Any]]) -> Pool:
     for gate in gates:
         for kind, by_gate in pools.items():
             values = [round_values(measured) for measured in gate["rounds"] if measured.kind == kind]
-            by_gate.append([value for value in values if _usable(value, kind)])
+            by_gate.append([value for value in values if value.typical is not None])
             lost += len(values) - len(by_gate[-1])
     return Pool(tuple(pools[MEASURE]), tuple(pools[CONFIRM]), lost=lost)
-
-
-def _usable(values: RoundValues, kind: str) -> bool:
-    return values.typical is not None and (kind == MEASURE or values.base_again_typical is not None)
 
 
 def _with_lent_rounds(pool: Pool, lender: Pool | None) -> Pool:

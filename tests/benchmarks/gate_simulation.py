@@ -93,23 +93,22 @@ def truth_of(text: str) -> Truth:
 
 def rounds(
     rng: np.random.Generator,
-    kind: str,
     noise: Noise,
     truth: Truth,
     at: argparse.Namespace,
     base_first: npt.NDArray[np.bool_],
 ) -> list[RoundValues]:
-    """Rounds of one kind.
+    """Rounds with the values that the gate computes.
 
     :param base_first: of each round, whether the base is started first.
     """
-    number, sides = len(base_first), 3 if kind == CONFIRM else 2
+    number, sides = len(base_first), 2
     # blocks come in groups in which every side has one; every second group is the one before it mirrored
     order = np.argsort(rng.random((number, (at.pairs + 1) // 2, sides)), axis=-1)
     order = np.stack([order, order[..., ::-1]], axis=2).reshape(number, -1, sides)[:, : at.pairs]
     place = np.argsort(order, axis=-1)
     time = _steps(rng, number, at.pairs * sides * at.steps, noise).reshape(number, at.pairs, sides, at.steps)
-    time = np.take_along_axis(time, place[..., np.newaxis], axis=2)  # by side: base, candidate, control
+    time = np.take_along_axis(time, place[..., np.newaxis], axis=2)  # by side: base, candidate
     luck = rng.normal(size=(number, sides)) if noise.tails is None else _student(rng, noise.tails, (number, sides))
     time *= np.exp(luck * noise.luck / np.sqrt(2))[:, np.newaxis, :, np.newaxis]
     time[:, :, 0] *= np.where(base_first, 1.0, 1 + noise.slot)[:, np.newaxis, np.newaxis]
@@ -118,21 +117,11 @@ def rounds(
         step = np.arange(at.pairs * at.steps).reshape(at.pairs, at.steps)
         stalled = (step + rng.integers(truth.every, size=(number, 1, 1))) % truth.every == 0
         time[:, :, 1] *= np.where(stalled, 1 + truth.stall, 1.0)
-    base, candidate, control = np.moveaxis(time.sum(axis=-1), -1, 0)[[0, 1, -1]]
-    (typical, typical_error), (every, every_error) = _lines(base, candidate, at)
+    base, candidate = np.moveaxis(time.sum(axis=-1), -1, 0)
+    (typical, typical_error), (every, every_error) = typical_step(base, candidate), all_steps(base, candidate, at.steps)
     excess = np.log(candidate.sum(axis=-1) / base.sum(axis=-1)) - every
-    if kind == MEASURE:
-        columns = zip(typical, every, typical_error, every_error, excess, strict=True)
-        return [RoundValues(float(a), float(b), None, None, *map(float, rest)) for a, b, *rest in columns]
-    (control_typical, _), (control_every, _) = _lines(base, control, at)
-    control_excess = np.log(control.sum(axis=-1) / base.sum(axis=-1)) - control_every
-    series = (typical, every, control_typical, control_every, typical_error, every_error, excess, control_excess)
-    return [RoundValues(*map(float, values)) for values in zip(*series, strict=True)]
-
-
-def _lines(base: Array, side: Array, at: argparse.Namespace) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Slow-downs of the typical step and of all steps, each with its error."""
-    return typical_step(base, side), all_steps(base, side, at.steps)
+    columns = zip(typical, every, typical_error, every_error, excess, strict=True)
+    return [RoundValues(*map(float, values)) for values in columns]
 
 
 def _steps(rng: np.random.Generator, number: int, steps: int, noise: Noise) -> Array:
@@ -160,7 +149,7 @@ def gates(noise: Noise, truth: Truth, at: argparse.Namespace, seed: int) -> list
 
     def some(kind: str, before: int, number: int) -> list[RoundValues]:
         base_first = [bool((before + index) % 2) != (kind == CONFIRM) for index in range(1, number + 1)]
-        return rounds(rng, kind, noise, truth, at, np.array(base_first))
+        return rounds(rng, noise, truth, at, np.array(base_first))
 
     return [
         step_by_step(
@@ -177,7 +166,7 @@ def row(name: str, what: str, all_gates: list[tuple[Decision, Counter[str]]], at
     measured = np.array([of[MEASURE] for _, of in all_gates])
     confirming = np.array([of[CONFIRM] for _, of in all_gates])
     second = at.pairs * at.steps * STEP_S
-    time = (2 * measured + 3 * confirming) * (START_S + second)
+    time = 2 * (measured + confirming) * (START_S + second)
     share = [f"{100 * states[state] / number:7.2f}" for state in (FAIL, PASS, INCONCLUSIVE)]
     return (
         f"{name:12} {what:>8} {' '.join(share)} {100 * unconfirmed / number:8.2f}  "

@@ -19,7 +19,7 @@ SHOWN = {
 CROWDED = ", crowded"
 """Ends the name of an experiment on a machine that had no free core for it."""
 WIDTH = 120
-SIZES = {"few": "10 samples of a side", "many": "as many as the gate takes"}
+SIZES = {"few": "10 samples of a side", "many": "all blocks of two or five rounds"}
 WAYS = ("same job", "stored")
 
 _OPENING = """\
@@ -49,10 +49,10 @@ Each rule gets the blocks of the same live rounds; a sample is the time of a ste
 one revision after the other, and so it gets them. asv takes 10 samples, and benchstat recommends 10 (a second of
 pytest-benchmark would contain 20 such steps). *Same job*: the base's first 10 blocks of a round against the candidate's
 last 10, and the other way round. *Stored*: the base's blocks of one gate against the candidate's of another gate
-({apart}). *As many as the gate takes*: the base's blocks of a gate's first two rounds against the candidate's of its
-fourth and fifth rounds (and the other way round), or all of five rounds against all of five rounds of another gate. The
-intervals (in the figure and in `error-rates.json`) are 95% intervals: whole gates were drawn with replacement. The row
-of this gate is its rate of FAIL from rounds that were drawn one by one; INCONCLUSIVE does not count."""
+({apart}). *All blocks of two or five rounds*: the base's blocks of a gate's first two rounds against the candidate's of
+its fourth and fifth rounds (and the other way round), or all of five rounds against all of five rounds of another gate.
+The intervals (in the figure and in `error-rates.json`) are 95% intervals: whole gates were drawn with replacement. The
+row of this gate is its rate of FAIL from rounds that were drawn one by one; INCONCLUSIVE does not count."""
 
 
 def document(found: Mapping[str, Any], figure: str, rounds_figure: str) -> str:
@@ -194,7 +194,7 @@ def _lent_rounds(drawn: Mapping[str, Any]) -> str:
     return (
         f"Experiments in which a FAIL was seldom suspected have too few confirming rounds of their own ({own}). They "
         f"also use the {next(iter(lent.values()))['lent']} of “5% more work”: the slow-downs are shifted by the "
-        "difference between the means of both experiments, line by line, and the control is unchanged."
+        "difference between the means of both experiments, line by line."
     )
 
 

@@ -1,4 +1,4 @@
-"""Made-up rounds: two or three programs in alternating blocks on a noisy machine, with known differences."""
+"""Made-up rounds: two programs in alternating blocks on a noisy machine, with known differences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, CONFIRM, MEASURE, Conditions, Limits, Round, StepBlock
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, MEASURE, Conditions, Limits, Round, StepBlock
 from profiler.check.speed.verdict import next_kind
 
 STEP_NS = 50_000_000
@@ -20,7 +20,6 @@ class Made:
     """How the sides differ. Differences are logs."""
 
     slower: float = 0.0
-    control: float = 0.0
     core: float = 0.03
     """Noise of a step, sd."""
     luck: float = 0.01
@@ -44,14 +43,12 @@ class Made:
 def a_round(number: int, kind: str = MEASURE, made: Made = Made(), seed: int = 0) -> Round:
     """One round; the same seed and number give the same one."""
     rng = np.random.default_rng([seed, number])
-    sides = [BASE, CANDIDATE, BASE_AGAIN] if kind == CONFIRM else [BASE, CANDIDATE]
+    sides = (BASE, CANDIDATE)
     swapped = (number % 2 == 0) != (kind == CONFIRM)
-    slots = (CANDIDATE, BASE, *sides[2:]) if swapped else tuple(sides)
+    slots = (CANDIDATE, BASE) if swapped else sides
     speed = {side: float(rng.normal(0, made.luck / 2**0.5)) for side in sides}
     speed[CANDIDATE] += made.slower
     speed[slots[1]] += made.second_slot
-    if kind == CONFIRM:
-        speed[BASE_AGAIN] += made.control
     phase, done, begin, blocks = int(rng.integers(made.every or 1)), 0, 0, []
     for place, side in enumerate(_order(rng, sides, made.pairs)):
         log = speed[side] + made.second_block * (place % len(sides) == 1)
@@ -92,7 +89,7 @@ def gate(made: Made | Callable[[int], Made], limits: Limits = DEFAULT, seed: int
     return rounds
 
 
-def exact(*values: float, kind: str = MEASURE, control: float = 0.0) -> list[Round]:
+def exact(*values: float, kind: str = MEASURE) -> list[Round]:
     """Rounds without noise inside, each with the log slow-down that is given."""
-    still = Made(core=0.0, luck=0.0, outliers=0.0, control=control)
+    still = Made(core=0.0, luck=0.0, outliers=0.0)
     return [a_round(place + 1, kind, replace(still, slower=value)) for place, value in enumerate(values)]

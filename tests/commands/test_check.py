@@ -112,7 +112,7 @@ def test_a_slow_candidate_fails_and_is_confirmed(here: Path, monkeypatch: pytest
     report = check_report()
     assert report["state"] == "FAIL"
     assert {path.name for path in Path("out").iterdir() if path.is_file()} == {".gitignore", *REPORTS}
-    assert any(path.name.endswith("control") for path in Path("out").iterdir()), "nothing was confirmed"
+    assert report["throughput"]["confirmed"] is True
     assert any(path.name == "explained-candidate" for path in Path("out").iterdir())
 
 

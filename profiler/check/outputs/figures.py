@@ -8,14 +8,13 @@ from itertools import chain, repeat
 from statistics import median, quantiles
 from typing import Final
 
-from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, Conditions, GateResult, Round, Throughput
+from profiler.check.model import BASE, CANDIDATE, Conditions, GateResult, Round, Throughput
 from profiler.check.outputs import format as fmt
 from profiler.core import units
 from profiler.report import blocks as b
 from profiler.report.table import Field, make_table, missing_cell, seconds_cell, share_cell
 
-_TONES: Final = {BASE: b.side_tone(0), CANDIDATE: b.side_tone(1), BASE_AGAIN: "floor"}
-Slowdowns = tuple[float | None, float | None]
+_TONES: Final = {BASE: b.side_tone(0), CANDIDATE: b.side_tone(1)}
 
 
 def step_times(measured: Round, side: str) -> list[float]:
@@ -23,9 +22,9 @@ def step_times(measured: Round, side: str) -> list[float]:
     return [step / 1e9 for block in measured.blocks if block.side == side for step in block.steps]
 
 
-def rounds_with_slowdowns(speed: Throughput) -> Iterator[tuple[Round, Slowdowns]]:
-    """Every round with the slow-down of its typical step, of the candidate and of the second copy of the base."""
-    return zip(speed.rounds, chain(speed.round_slowdowns, repeat((None, None))), strict=False)
+def rounds_with_slowdowns(speed: Throughput) -> Iterator[tuple[Round, float | None]]:
+    """Every round with the slow-down of its typical step."""
+    return zip(speed.rounds, chain(speed.round_slowdowns, repeat(None)), strict=False)
 
 
 def slowdown_figure(result: GateResult) -> Iterator[b.IntervalChart]:
@@ -33,20 +32,14 @@ def slowdown_figure(result: GateResult) -> Iterator[b.IntervalChart]:
     speed = result.throughput
     if speed is None:
         return
-    pairs = [slowdowns for _, slowdowns in rounds_with_slowdowns(speed)]
     rows = []
     for index, line in enumerate(speed.lines):
         value = fmt.percentage(line.slowdown)
         if value is not None:
-            dots = _percentages(slowdown for slowdown, _ in pairs) if index == 0 else ()  # only of the typical step
+            dots = _percentages(speed.round_slowdowns) if index == 0 else ()  # only of the typical step
             low, high = fmt.percentage(line.low), fmt.percentage(line.high)
             label = fmt.slower_or_faster(line.slowdown)
             rows.append(b.Interval(line.name, _TONES[CANDIDATE], dots, value, low, high, label))
-    value = fmt.percentage(speed.control)
-    if value is not None:
-        dots = _percentages(control for _, control in pairs)
-        label = fmt.slower_or_faster(speed.control)
-        rows.append(b.Interval("base against itself", _TONES[BASE_AGAIN], dots, value, None, None, label))
     if not rows:
         return
     detect = result.limits.detect
@@ -68,7 +61,7 @@ def _percentages(slowdowns: Iterable[float | None]) -> tuple[float, ...]:
 
 def step_time_figure(speed: Throughput) -> Iterator[b.Lines]:
     """The step time of each side by round, which shows drifts; nothing without rounds."""
-    curves = tuple(curve for side in (BASE, CANDIDATE, BASE_AGAIN) if (curve := _step_time_curve(speed, side)).x)
+    curves = tuple(curve for side in (BASE, CANDIDATE) if (curve := _step_time_curve(speed, side)).x)
     if curves:
         yield b.Lines(
             "Median step of each side, round by round",
@@ -116,12 +109,12 @@ def _steal_cell(conditions: Conditions) -> b.Cell:
     return missing_cell(fmt.NOT_REPORTED) if conditions.steal is None else share_cell(conditions.steal)
 
 
-_ROUND_FIELDS: Final[tuple[Field[tuple[Round, Slowdowns]], ...]] = (
+_ROUND_FIELDS: Final[tuple[Field[tuple[Round, float | None]], ...]] = (
     Field("Round", lambda row: b.Cell(f"{row[0].number}", note=row[0].kind, sort=row[0].number)),
     Field("Start order", lambda row: b.Cell(", ".join(row[0].slots))),
     Field("Base step", lambda row: _step_cell(row[0], BASE), number=True),
     Field("Candidate step", lambda row: _step_cell(row[0], CANDIDATE), number=True),
-    Field("Slow-down", lambda row: percent_cell(row[1][0], "too few blocks"), number=True),
+    Field("Slow-down", lambda row: percent_cell(row[1], "too few blocks"), number=True),
     Field("Load", lambda row: _load_cell(row[0].conditions), number=True),
     Field("Steal", lambda row: _steal_cell(row[0].conditions), number=True),
     Field("Throttled by", lambda row: b.Cell(", ".join(row[0].conditions.throttled) or b.NOTHING)),

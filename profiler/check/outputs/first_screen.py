@@ -134,8 +134,7 @@ def _chips(result: GateResult) -> Iterator[b.Chip]:
             detail = f"How much longer the {plain(line.name)} takes: {over}, with two one-sided bounds."
             yield b.Chip(over, "plain", detail)
         if speed.confirmed:
-            control = f", base against itself {fmt.percent(speed.control)}" if speed.control is not None else ""
-            yield b.Chip(f"confirmed in further rounds{control}", "good")
+            yield b.Chip("confirmed in further rounds", "good")
         elif fmt.line_state(speed, line) != FAIL and fmt.percentage(line.smallest) is not None:
             least = fmt.percent(line.smallest).lstrip("+")
             detail = f"A slow-down of {least} would have been a FAIL with {fmt.DETECTED} probability."

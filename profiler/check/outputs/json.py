@@ -18,8 +18,8 @@ from profiler.core.metrics import counter_unit
 from profiler.report.render import json as report_json
 from profiler.report.render.json import clean
 
-SCHEMA: Final = "check/1"
-HISTORY: Final = {1: "first schema"}
+SCHEMA: Final = "check/2"
+HISTORY: Final = {1: "first schema", 2: "no `control`: confirming rounds run two programs"}
 _STEPS: Final = re.compile(r"\[\n\s+(\d+(?:,\n\s+\d+)*)\n\s+\]")
 _NO_BOUND: Final = "too few rounds for a bound"
 _SETTLED: Final = "it is settled, or more rounds would not settle it"
@@ -42,7 +42,6 @@ _REASONS: Final = {
     "smallest": _NO_BOUND,
     "more_rounds": _SETTLED,
     "more_seconds": _SETTLED,
-    "control": "no rounds with a second copy of the base",
     "confirmed": "nothing was to be confirmed",
     "load": NOT_REPORTED,
     "steal": NOT_REPORTED,
@@ -113,7 +112,6 @@ def _throughput(speed: Throughput) -> dict[str, Any]:
         "state": speed.state,
         "reason": text.sentence(speed.reason) if speed.reason else "",
         "lines": list(map(asdict, speed.lines)),
-        "control": speed.control,
         "confirmed": speed.confirmed,
         "doubts": [text.sentence(warning) for warning in speed.warnings],
         "rounds": [measured.to_json() for measured in speed.rounds],

@@ -47,7 +47,7 @@ _MEASURING: Final = (
     "Each round starts fresh processes of both sides, which run in short alternating blocks, the other one paused.",
     "A slow-down is how much longer the candidate takes for the same work; a gain is negative, or marked 'faster'.",
     "Intervals are two one-sided bounds, each at the confidence of one look.",
-    "A FAIL is confirmed in further rounds, with the start order swapped and a second copy of the base as control.",
+    "A FAIL is confirmed in further rounds, in which the programs start in the other order.",
 )
 
 
@@ -242,10 +242,6 @@ def _throughput(result: GateResult, speed: Throughput) -> b.Section:
     blocks: list[b.Block] = [b.Text(f"{speed.state}: {reason}")] if reason else []
     summary = f"Throughput: {speed.state}" + (f", {reason}" if reason else "")
     brief: list[b.Block] = [_brief_time_table(result, speed, summary)] if speed.lines else [b.Text(summary)]
-    if speed.control is not None and speed.reason is None:
-        control = b.Text(f"The base against a second copy of itself: {fmt.slower_or_faster(speed.control)}.")
-        blocks.append(control)
-        brief.append(control)
     if speed.lines:
         blocks.append(_time_table(result, speed))
     figures: list[tuple[str, tuple[b.Block, ...]]] = [

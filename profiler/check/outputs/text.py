@@ -224,11 +224,7 @@ def _stopped(values: Values, rounds: int, otherwise: str) -> str:
 
 
 def _means(values: Values) -> str:
-    lines = (
-        f"{line} {fmt.percent(candidate)}, the base against itself {fmt.percent(control)}"
-        for line, candidate, control in values["lines"]
-    )
-    return "; ".join(lines)
+    return "; ".join(f"{line} {fmt.percent(mean)}" for line, mean in values["lines"])
 
 
 def _stalls(values: Values) -> str:
@@ -443,7 +439,6 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         f"A block is {_slower_or_faster(v['difference'])} when it is the second of its pair: one side's block affects "
         f"the other side's."
     ),
-    "control-differs": "The base against itself, which should be 0, is {difference:percent} in {rounds:round}.",
     "unsteady-speed": "The base's own steps took {ratio:.1f} times as long in round {slow} as in round {fast}.",
     "steal": lambda v: f"Other virtual machines took {100 * v['share']:.0f}% of the cores' time (steal).",
     "load": _load,

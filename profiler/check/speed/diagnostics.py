@@ -23,8 +23,6 @@ from profiler.core.notice import Notice
 
 ALPHA: Final = 0.001
 """Two-sided error of one test: clean rounds trigger it this rarely."""
-BASE_AGAIN_ALPHA: Final = 0.005
-"""Level for the base against itself; less strict, since three to eight rounds show little."""
 FEW_PAIRS: Final = 8
 """With fewer pairs the median is unreliable, and a whole round can miss a stall in every tenth step."""
 FEW_STEPS: Final = 60
@@ -68,7 +66,7 @@ class _Rounds:
     def usable(self) -> list[_UsableRound]:
         """The usable rounds of both kinds, in order."""
         return [
-            _UsableRound(measured, values, values.typical, block_pairs(measured, CANDIDATE))
+            _UsableRound(measured, values, values.typical, block_pairs(measured))
             for measured in self.rounds
             for values in [round_values(measured)]
             if values.typical is not None and values.all_steps is not None
@@ -160,7 +158,7 @@ def _p_given_others(values: Sequence[float], index: int) -> tuple[float, float]:
 
 
 def _method(measured: _Rounds) -> Iterator[Notice]:
-    """The method: the order of programs or of blocks matters, or the base differs from itself."""
+    """The method: the order of programs or of blocks matters."""
     second = [usable.typical for usable in measured.usable if usable.base_first]
     first = [usable.typical for usable in measured.usable if not usable.base_first]
     if min(len(first), len(second)) >= 2:
@@ -172,19 +170,12 @@ def _method(measured: _Rounds) -> Iterator[Notice]:
             yield Notice("start-order", {"difference": difference})
     differences = []
     for usable in measured.usable:
-        logs, side_first = np.log(usable.pairs.side / usable.pairs.base), usable.pairs.side_first
-        if side_first.any() and not side_first.all():
-            differences.append(float(np.median(logs[~side_first]) - np.median(logs[side_first])) / 2)
+        logs, first_blocks = np.log(usable.pairs.candidate / usable.pairs.base), usable.pairs.candidate_first
+        if first_blocks.any() and not first_blocks.all():
+            differences.append(float(np.median(logs[~first_blocks]) - np.median(logs[first_blocks])) / 2)
     difference, p = mean_test(differences)
     if p < ALPHA and abs(difference) > measured.edges.fails:
         yield Notice("block-order", {"difference": difference})
-    for line in ("base_again_typical", "base_again_all_steps"):
-        values = [getattr(usable.values, line) for usable in measured.usable]
-        known = [value for value in values if value is not None]
-        difference, p = mean_test(known)
-        if p < BASE_AGAIN_ALPHA and abs(difference) > measured.edges.fails / 2:
-            yield Notice("control-differs", {"difference": difference, "rounds": len(known)})
-            break
 
 
 def _machine(measured: _Rounds) -> Iterator[Notice]:

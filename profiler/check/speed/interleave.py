@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from random import Random
 from statistics import median_high
 from typing import Final
 
-from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, CONFIRM, PATIENCE_S, Conditions, Round, StepBlock
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, PATIENCE_S, Conditions, Round, StepBlock
 from profiler.check.speed.controlled_process import (
     ControlledProcess,
     ProcessEndedError,
@@ -49,10 +49,7 @@ _PROBE: Final = 2
 """Steps that determine the step time; the first of them may still compile."""
 _THROTTLE_COUNTS: Final = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
 _HINTS: Final = (
-    (
-        "out of memory",
-        "both sides are in memory at once, and a third program to confirm a FAIL: give the command a smaller model",
-    ),
+    ("out of memory", "both sides are in memory at once: give the command a smaller model"),
     (
         "address already in use",
         "both sides run at once: have the launcher or the program choose a free port (torchrun --standalone)",
@@ -64,7 +61,7 @@ class RoundRunner:
     """Runs rounds of two programs, all with the same number of steps per block.
 
     :param programs: by side: BASE and CANDIDATE.
-    :param out: folder of the runs NN-base, NN-candidate, NN-control.
+    :param out: folder of the runs NN-base, NN-candidate.
     :param warmup: steps; None: WARMUP, or as many as WARMUP_S allows.
     :param seed: of the random orders.
     :param gpus: see SystemLoad.
@@ -92,7 +89,7 @@ class RoundRunner:
         may_end: bool = False,
         is_alone: bool = False,
     ) -> None:
-        self._programs = {**programs, BASE_AGAIN: replace(programs[BASE], side=BASE_AGAIN)}
+        self._programs = programs
         self._out = out
         self._warmup = self._requested_warmup = warmup
         self._patience = patience
@@ -106,7 +103,7 @@ class RoundRunner:
         self._blocks = 0
         self.steps = 0
         """Per block; 0: not chosen yet."""
-        self.runs: dict[str, list[Path]] = {BASE: [], CANDIDATE: [], BASE_AGAIN: []}
+        self.runs: dict[str, list[Path]] = {BASE: [], CANDIDATE: []}
         """Directories of the completed runs."""
 
     def run(self, number: int, kind: str) -> Round:
@@ -115,8 +112,7 @@ class RoundRunner:
         :raises ProfilerError: a program cannot be started, fails, or takes no step; its output is kept.
         """
         begin = time.monotonic()
-        sides = (BASE, CANDIDATE, BASE_AGAIN) if kind == CONFIRM else (BASE, CANDIDATE)
-        slots = start_order(sides, number, self._random, swapped=kind == CONFIRM)
+        slots = start_order(number, swapped=kind == CONFIRM)
         with process_starter(patience=self._patience) as start:
             processes: dict[str, ControlledProcess] = {}
             try:
@@ -127,7 +123,7 @@ class RoundRunner:
                     try:
                         self._warm_up(processes, begin)
                         load = SystemLoad(self._gpus)
-                        blocks = self._measure(processes, sides, load)
+                        blocks = self._measure(processes, load)
                         break
                     except StepBoundaryChangedError as error:
                         self._realign(processes, error.process)
@@ -185,13 +181,11 @@ class RoundRunner:
             self.steps = max(least, min(self.steps, fit // (MIN_BLOCKS + 1)))  # one block is not measured
             self._blocks = max(MIN_BLOCKS, min(self._blocks, fit // self.steps - 1))
 
-    def _measure(
-        self, processes: Mapping[str, ControlledProcess], sides: Sequence[str], load: SystemLoad
-    ) -> tuple[StepBlock, ...]:
+    def _measure(self, processes: Mapping[str, ControlledProcess], load: SystemLoad) -> tuple[StepBlock, ...]:
         for process in processes.values():  # the first block after other processes have started is not typical
             process.run_steps(self.steps, measured=False)
         blocks = list[StepBlock]()
-        for side in block_order(sides, self._blocks, self._random):
+        for side in block_order(self._blocks, self._random):
             throttled = throttled_seconds() if self._is_alone else None
             try:
                 block = processes[side].run_steps(self.steps)
@@ -199,7 +193,7 @@ class RoundRunner:
                 is_reduced = self._is_alone and throttled_seconds() == throttled
                 blocks.append(_without(processes[side].kept_waiting, block) if is_reduced else block)
             except ProcessEndedError as error:
-                if self._may_end and error.exit_code == 0 and len(blocks) >= len(sides) * MIN_BLOCKS // 2:
+                if self._may_end and error.exit_code == 0 and len(blocks) >= MIN_BLOCKS:
                     break
                 raise
             raise_deferred()
@@ -229,29 +223,22 @@ def _without(kept_waiting: int, block: StepBlock) -> StepBlock:
     return replace(block, steps=tuple(round(step * rest) for step in block.steps))
 
 
-def block_order(sides: Sequence[str], blocks: int, random: Random) -> list[str]:
-    """The side of each block: `blocks` of each side, in random runs of ABBA or BAAB (ABCCBA etc. with three sides).
+def block_order(blocks: int, random: Random) -> list[str]:
+    """The side of each block: `blocks` of each side, in random runs of ABBA or BAAB.
 
-    A steady drift of the machine's speed over such a run affects all sides alike.
+    A steady drift of the machine's speed over such a run affects both sides alike.
     """
     order: list[str] = []
-    while len(order) < blocks * len(sides):
-        half = list(sides)
+    while len(order) < 2 * blocks:
+        half = [BASE, CANDIDATE]
         random.shuffle(half)
         order += [*half, *reversed(half)]
-    return order[: blocks * len(sides)]
+    return order[: 2 * blocks]
 
 
-def start_order(sides: Sequence[str], number: int, random: Random, *, swapped: bool) -> tuple[str, ...]:
-    """The order in which the programs of round `number` start: the first two sides alternate from round to round.
-
-    :param swapped: exchange them; a third side goes to a random position.
-    """
-    first, second, *others = sides
-    order = [first, second] if bool(number % 2) != swapped else [second, first]
-    for side in others:
-        order.insert(random.randrange(len(order) + 1), side)
-    return tuple(order)
+def start_order(number: int, *, swapped: bool) -> tuple[str, str]:
+    """The order in which the programs of round `number` start, which alternates; `swapped` exchanges them."""
+    return (BASE, CANDIDATE) if bool(number % 2) != swapped else (CANDIDATE, BASE)
 
 
 # ---------------------------------------------------------------- the state of the machine during a round

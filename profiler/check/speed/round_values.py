@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, Round, StepBlock
+from profiler.check.model import BASE, CANDIDATE, Round, StepBlock
 
 MIN_PAIRS: Final = 4
 """A round with fewer pairs measures nothing."""
@@ -36,10 +36,9 @@ class Pairs:
     """Time for a unit of work (ns a token, or ns a step), pair by pair, in the order of time."""
 
     base: Array
-    side: Array
-    """The candidate's, or those of the second copy of the base."""
-    side_first: npt.NDArray[np.bool_]
-    """Whether the side's block came before the base's."""
+    candidate: Array
+    candidate_first: npt.NDArray[np.bool_]
+    """Whether the candidate's block came before the base's."""
     steps: float
     """Median steps of a block."""
     by_tokens: bool
@@ -48,21 +47,22 @@ class Pairs:
         return len(self.base)
 
 
-def block_pairs(measured: Round, side: str) -> Pairs:
-    """Pairs of neighbouring blocks of the base and `side`, each block in one pair at most.
+def block_pairs(measured: Round) -> Pairs:
+    """Pairs of neighbouring blocks of the base and the candidate, each block in one pair at most.
 
     Work is counted in tokens where every block of both sides reports them, and in steps otherwise. Blocks without a
-    step are left out, and so is a block whose partner is missing.
+    step are left out, and so is a block whose partner is missing, or one of another side.
     """
-    blocks = [block for block in measured.blocks if block.side in {side, BASE} and block.steps and block.time > 0]
+    sides = {BASE, CANDIDATE}
+    blocks = [block for block in measured.blocks if block.side in sides and block.steps and block.time > 0]
     by_tokens = bool(blocks) and all(block.tokens > 0 for block in blocks)
     pairs = list(_neighbours(blocks))
-    side_first = [first.side == side for first, _ in pairs]
+    candidate_first = [first.side == CANDIDATE for first, _ in pairs]
     times = [[block.time / (block.tokens if by_tokens else len(block.steps)) for block in pair] for pair in pairs]
     return Pairs(
-        np.array([time[first] for time, first in zip(times, side_first, strict=True)], np.float64),
-        np.array([time[not first] for time, first in zip(times, side_first, strict=True)], np.float64),
-        np.array(side_first, np.bool_),
+        np.array([time[first] for time, first in zip(times, candidate_first, strict=True)], np.float64),
+        np.array([time[not first] for time, first in zip(times, candidate_first, strict=True)], np.float64),
+        np.array(candidate_first, np.bool_),
         float(np.median([len(block.steps) for block in blocks])) if blocks else 0.0,
         by_tokens,
     )
@@ -84,44 +84,27 @@ class RoundValues:
 
     typical: float | None
     all_steps: float | None
-    base_again_typical: float | None = None
-    """How the second copy of the base compares with the base; it is None if the copy took no blocks."""
-    base_again_all_steps: float | None = None
     typical_error: float = 0.0
-    """Standard error of the candidate's value, from the pairs of this round alone: without the differences between
+    """Standard error of the value, from the pairs of this round alone: without the differences between
     program starts."""
     all_steps_error: float = 0.0
     excess: float = 0.0
     """How much longer the candidate takes where stalls are not capped: log ratio of the sums, less `all_steps`."""
-    base_again_excess: float = 0.0
 
 
 def round_values(measured: Round) -> RoundValues:
-    """Both measures of a round, for the candidate and for the second copy of the base, each against the base."""
-    candidate, base_again = (_side_values(block_pairs(measured, side)) for side in (CANDIDATE, BASE_AGAIN))
-    return RoundValues(
-        candidate.typical,
-        candidate.all_steps,
-        base_again.typical,
-        base_again.all_steps,
-        candidate.typical_error,
-        candidate.all_steps_error,
-        candidate.excess,
-        base_again.excess,
-    )
-
-
-def _side_values(pairs: Pairs) -> RoundValues:
+    """Both measures of a round."""
+    pairs = block_pairs(measured)
     if len(pairs) < MIN_PAIRS:
         return RoundValues(None, None)
-    typical, typical_error = typical_step(pairs.base, pairs.side)
-    every, every_error = all_steps(pairs.base, pairs.side, pairs.steps)
+    typical, typical_error = typical_step(pairs.base, pairs.candidate)
+    every, every_error = all_steps(pairs.base, pairs.candidate, pairs.steps)
     return RoundValues(
         float(typical),
         float(every),
-        typical_error=float(typical_error),
-        all_steps_error=float(every_error),
-        excess=float(np.log(pairs.side.sum() / pairs.base.sum())) - float(every),
+        float(typical_error),
+        float(every_error),
+        excess=float(np.log(pairs.candidate.sum() / pairs.base.sum())) - float(every),
     )
 
 

@@ -6,38 +6,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 from profiler.check.model import FAIL, INCONCLUSIVE, LOOKS, PASS, POWER
 
 GROWTH: Final = 1.4
 ALPHA: Final = 0.01
-"""Error of one bound at one look. If the slow-down equals an edge, the six looks of the default 28 rounds decide
-wrongly in about 4% of the checks: they are correlated, since they share rounds."""
+"""Error of one bound at one look. If the slow-down equals an edge, the eight looks of the default 28 rounds decide
+wrongly in 3% of the checks (simulated; 8% if processes differ by twice LUCK): they are correlated, since they share
+rounds."""
 SUSPICION: Final = 0.02
 """Error of the bound by which a FAIL is suspected: twice ALPHA saves rounds, and separate rounds confirm the FAIL."""
 FAILS_ABOVE: Final = 0.4
 """Share of the slow-down to detect: a slow-down that is surely larger than this is a FAIL."""
 PASSES_BELOW: Final = 0.8
 """Share of the slow-down to detect: a slow-down that is surely smaller than this is a PASS."""
-MIN_ERROR: Final = 0.8
-"""The standard error of the mean is never taken as less than this share of the error that the pairs within the
-rounds imply. It is below 1 because the latter is an estimate that supposes independent pairs, and may be too large."""
+LUCK: Final = 0.01
+"""What the luck of fresh processes (their memory layout) adds to the error of a round: a standard deviation, as a log.
+It is a choice, larger than what the recorded rounds differ beyond their errors, which is not distinguishable from 0."""
+PRIOR: Final = 4
+"""Degrees of freedom that the errors of the rounds are worth, as an estimate of how much rounds differ. It is a choice:
+so few that rounds which differ more are soon believed."""
 MAX_ROUNDS: Final = 1000
 """No number of rounds above this is suggested."""
 
 CONFIRM_LOOKS: Final = (2, 3, 5, 8)
 """Numbers of confirming rounds after which the confirmation may decide; the last one decides."""
-CONFIRM_ALPHA: Final = 0.15
-"""Error of the confirming rounds by themselves: they are a second, independent hurdle behind the first."""
-DISTRUST_ALPHA: Final = 0.2
-"""Error of the test of the base against itself: where it measures a slow-down, the method is distrusted early."""
+CONFIRM_ALPHA: Final = 0.2
+"""Error of the confirming rounds by themselves: they are a second, independent hurdle behind the first. At 0.15, fewer
+stalls were confirmed (docs/log.md)."""
 
 STALLS_ALPHA: Final = 0.005
 """Two-sided error of the test for rare stalls: there are few of them, so it is less strict than other diagnostics."""
+DOUBT_ALPHA: Final = 0.2
+"""The same for a doubt: while stalls may be more than chance, all steps do not pass. Similar stalls in two rounds raise
+it whatever the number of rounds, and a stall in one round never does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,17 @@ class Edges:
 
     fails: float
     passes: float
+
+
+class Estimate(NamedTuple):
+    """A log slow-down that one round measured."""
+
+    value: float
+    error: float
+    """Standard error, from the pairs within the round."""
+    noise: float
+    """Standard error of the typical step, which stalls hardly affect. By chance, a round with more stalls than others
+    has a larger value and a larger error: weighted by that error, it would count too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,10 @@ class Bounds:
     """Standard error of the mean."""
     rounds: int
 
+    def reach(self, share: float) -> float:
+        """How far the quantile `share` of the mean is above it."""
+        return quantile(self.rounds - 1 + PRIOR, share) * self.error
+
 
 def edges(detect: float) -> Edges:
     """The edges for a slow-down to detect, given as a share, as logs: a share of 1 is twice the time, ln 2."""
@@ -65,12 +86,11 @@ def edges(detect: float) -> Edges:
 
 
 def looks(max_rounds: int) -> tuple[int, ...]:
-    """Numbers of rounds after which the test may decide; the last is `max_rounds`, and at least 2, since one value has
-    no variance."""
+    """Numbers of rounds after which the test may decide; the last is `max_rounds`, and at least the first of LOOKS."""
     numbers = list(LOOKS)
     while numbers[-1] < max_rounds:
         numbers.append(round(numbers[-1] * GROWTH))
-    return (*(number for number in numbers if number < max_rounds), max(max_rounds, 2))
+    return (*(number for number in numbers if number < max_rounds), max(max_rounds, LOOKS[0]))
 
 
 @cache
@@ -81,22 +101,26 @@ def quantile(degrees: int, share: float) -> float:
     return float(stdtrit(degrees, share))
 
 
-def bounds(values: Sequence[float], alpha: float = ALPHA, errors: Sequence[float] = ()) -> Bounds:
-    """Mean and one-sided t bounds of independent rounds.
+def bounds(rounds: Sequence[Estimate], alpha: float = ALPHA) -> Bounds:
+    """Weighted mean and one-sided t bounds of independent rounds.
 
-    :param errors: of single rounds, estimated within each: a few rounds may agree by chance, so their spread is taken
-        as at least MIN_ERROR of these.
-    :raises ValueError: fewer than two values, which have no spread.
+    A noisy round counts less. How much rounds differ is estimated from their values and, as by PRIOR more degrees of
+    freedom, from their errors and LUCK: a moderated t (Smyth 2004, "Linear Models and Empirical Bayes Methods"). So
+    rounds that differ more than their errors explain widen the bounds, and a few that agree by chance decide nothing.
+
+    :raises ValueError: fewer than two rounds, which have no spread.
     """
-    number = len(values)
-    if number < 2:
+    if len(rounds) < 2:
         raise ValueError("a spread needs two values")
-    mean = fmean(values)
-    error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (number - 1) / number)
-    if errors:
-        error = max(error, MIN_ERROR * math.sqrt(fmean(error**2 for error in errors) / number))
-    half = quantile(number - 1, 1 - alpha) * error
-    return Bounds(mean, mean - half, mean + half, error, number)
+    stalls = max(0.0, fmean(one.error**2 - one.noise**2 for one in rounds))
+    weights = [1 / (one.noise**2 + stalls + LUCK**2) for one in rounds]
+    total = math.fsum(weights)
+    mean = math.fsum(weight * one.value for weight, one in zip(weights, rounds, strict=True)) / total
+    squares = math.fsum(weight * (one.value - mean) ** 2 for weight, one in zip(weights, rounds, strict=True))
+    scale = (PRIOR + squares) / (PRIOR + len(rounds) - 1)
+    of = Bounds(mean, mean, mean, math.sqrt(scale / total), len(rounds))
+    half = of.reach(1 - alpha)
+    return replace(of, low=mean - half, high=mean + half)
 
 
 def state(bounds: Bounds, edges: Edges) -> str:
@@ -108,7 +132,7 @@ def state(bounds: Bounds, edges: Edges) -> str:
 
 def suspicion(bounds: Bounds, edges: Edges) -> str:
     """The state at a look: a FAIL is only suspected, and INCONCLUSIVE asks for more rounds."""
-    low = bounds.mean - quantile(bounds.rounds - 1, 1 - SUSPICION) * bounds.error
+    low = bounds.mean - bounds.reach(1 - SUSPICION)
     return FAIL if low > edges.fails else state(bounds, edges)
 
 
@@ -117,42 +141,31 @@ def smallest(bounds: Bounds, edges: Edges) -> float:
 
     The mean must be a bound's half-width above the edge, and falls short of the truth by its own error.
     """
-    reach = quantile(bounds.rounds - 1, 1 - ALPHA) + quantile(bounds.rounds - 1, POWER)
-    return edges.fails + reach * bounds.error
+    return edges.fails + bounds.reach(1 - ALPHA) + bounds.reach(POWER)
 
 
 def more_rounds(bounds: Bounds, edges: Edges) -> int | None:
     """Rounds that would settle it with probability POWER if mean and spread are what they seem; None: too many."""
     distance = max(bounds.mean - edges.fails, edges.passes - bounds.mean)
-    spread = bounds.error * math.sqrt(bounds.rounds)
     for total in range(bounds.rounds + 1, MAX_ROUNDS + 1):
-        reach = quantile(total - 1, 1 - ALPHA) + quantile(total - 1, POWER)
-        if distance >= reach * spread / math.sqrt(total):
+        then = replace(bounds, rounds=total, error=bounds.error * math.sqrt(bounds.rounds / total))
+        if distance >= then.reach(1 - ALPHA) + then.reach(POWER):
             return total - bounds.rounds
     return None
 
 
 # ---------------------------------------------------------------- confirmation of a FAIL
 
-Confirming = tuple[float, float | None]
-"""Log slow-downs of the candidate and of the second copy of the base in a round. None: the copy took too few blocks."""
-
 
 def confirmed(
-    suspecting: Sequence[float],
-    confirming: Sequence[Confirming],
-    edges: Edges,
-    *,
-    errors: Sequence[float] = (),
-    final: bool = False,
+    suspecting: Sequence[Estimate], confirming: Sequence[Estimate], edges: Edges, *, final: bool = False
 ) -> bool | None:
-    """Whether fresh rounds confirm a suspected FAIL. They start the programs in the other order, and the base twice.
+    """Whether fresh rounds, which start the programs in the other order, confirm a suspected FAIL.
 
-    They do where three things hold: the confirming rounds are above the edge by themselves, all rounds together are,
-    and the copy of the base is not. None: another round must be measured.
+    They do where they are above the edge by themselves, and all rounds together are. None: another round must be
+    measured.
 
-    :param suspecting: values of the rounds by which the FAIL is suspected.
-    :param errors: of single rounds, see `bounds`.
+    :param suspecting: the rounds by which the FAIL is suspected.
     :param final: there will be no more rounds, so the rounds so far may be looked at once more.
     """
     reached = {look for look in CONFIRM_LOOKS if look <= len(confirming)}
@@ -160,20 +173,9 @@ def confirmed(
         reached.add(len(confirming))
     for look in sorted(reached):
         rounds = confirming[:look]
-        copy = [copy for _, copy in rounds if copy is not None]
-        if len(copy) < look or bounds(copy, DISTRUST_ALPHA).low > edges.fails:
-            continue  # a later look may have a copy that is not slower
-        alone = bounds([relative_to_both(*values) for values in rounds], CONFIRM_ALPHA)
-        together = bounds([*suspecting, *(candidate for candidate, _ in rounds)], errors=errors)
-        if alone.low > edges.fails and together.low > edges.fails:
+        if min(bounds(rounds, CONFIRM_ALPHA).low, bounds([*suspecting, *rounds]).low) > edges.fails:
             return True
     return False if len(confirming) >= CONFIRM_LOOKS[-1] else None
-
-
-def relative_to_both(candidate: float, base_again: float | None) -> float:
-    """The candidate relative to the mean of the base and its second copy, which averages out the differences between
-    program starts."""
-    return candidate - (base_again or 0.0) / 2
 
 
 # ---------------------------------------------------------------- differences from zero
@@ -197,12 +199,13 @@ def mean_test(values: Sequence[float]) -> tuple[float, float]:
     return mean, p_value(mean, math.sqrt(square / len(values)), len(values) - 1)
 
 
-def rare_stalls(excess: Sequence[float], edges: Edges) -> float | None:
+def rare_stalls(excess: Sequence[float], edges: Edges, alpha: float = STALLS_ALPHA) -> float | None:
     """The additional slow-down of the candidate if its rare, long stalls count in full.
 
     The line of all steps caps each stall at a part of a step. None: the rest is not more than chance, or little.
 
     :param excess: log ratio of the sums minus that of all steps with capped stalls, one a round.
+    :param alpha: two-sided error of the test.
     """
     mean, p = mean_test(excess)
-    return mean if p < STALLS_ALPHA and mean > edges.fails else None
+    return mean if p < alpha and mean > edges.fails else None

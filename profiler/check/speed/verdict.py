@@ -12,6 +12,7 @@ from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, LOOKS, MEASURE, PA
 from profiler.check.speed import sequential
 from profiler.check.speed.diagnostics import diagnose
 from profiler.check.speed.round_values import RoundValues, round_values
+from profiler.check.speed.sequential import Estimate
 from profiler.core.notice import Notice
 
 TYPICAL: Final = "typical step"
@@ -22,8 +23,6 @@ UNCAPPED: Final = "all steps, stalls in full"
 _SERIES: Final = (*LINES, UNCAPPED)
 MAX_LOST: Final = 3
 """Rounds in a row without enough blocks, after which no more are measured."""
-MIN_FINAL: Final = 3
-"""Minimum rounds for a final decision if something else ended the rounds early."""
 INTERRUPTED: Final = "interrupted"
 """Code of the notice for an interrupt by the user."""
 
@@ -32,10 +31,8 @@ INTERRUPTED: Final = "interrupted"
 class Measurements:
     """The values of the usable rounds, by TYPICAL, ALL_STEPS and UNCAPPED."""
 
-    measured: Mapping[str, list[float]]
-    errors: Mapping[str, list[float]]
-    """The error of each measured value, estimated within its round."""
-    confirming: Mapping[str, list[sequential.Confirming]]
+    measured: Mapping[str, list[Estimate]]
+    confirming: Mapping[str, list[Estimate]]
     total: int
     """Rounds that measure, usable or not."""
     lost: int
@@ -45,10 +42,10 @@ class Measurements:
     def usable(self) -> int:
         return len(self.measured[TYPICAL])
 
-    def rare_stalls(self, look: int, edges: sequential.Edges) -> float | None:
-        """The slow-down that rare, long stalls add in the first `look` rounds; None: not more than chance."""
+    def excess(self, look: int) -> list[float]:
+        """What the stalls of each of the first `look` rounds add where they count in full."""
         both = zip(self.measured[UNCAPPED][:look], self.measured[ALL_STEPS][:look], strict=True)
-        return sequential.rare_stalls([full - capped for full, capped in both], edges)
+        return [full.value - capped.value for full, capped in both]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,32 +70,21 @@ class Decision:
 
 def measurements(rounds: Sequence[tuple[str, RoundValues]]) -> Measurements:
     """:param rounds: kind and values of each, in their order."""
-    measured: dict[str, list[float]] = {name: [] for name in _SERIES}
-    errors: dict[str, list[float]] = {name: [] for name in _SERIES}
-    confirming: dict[str, list[sequential.Confirming]] = {name: [] for name in _SERIES}
+    measured: dict[str, list[Estimate]] = {name: [] for name in _SERIES}
+    confirming: dict[str, list[Estimate]] = {name: [] for name in _SERIES}
     total = lost = 0
     for kind, values in rounds:
         total += kind == MEASURE
-        lacks_base_again = kind == CONFIRM and values.base_again_typical is None
-        if values.typical is None or values.all_steps is None or lacks_base_again:
+        if values.typical is None or values.all_steps is None:
             lost += 1
             continue
         lost = 0
-        again = values.base_again_all_steps
-        if again is not None:
-            again += values.base_again_excess
-        series = (
-            (values.typical, values.base_again_typical, values.typical_error),
-            (values.all_steps, values.base_again_all_steps, values.all_steps_error),
-            (values.all_steps + values.excess, again, values.all_steps_error),
-        )
-        for name, (value, control, error) in zip(_SERIES, series, strict=True):
-            if kind == MEASURE:
-                measured[name].append(value)
-                errors[name].append(error)
-            else:
-                confirming[name].append((value, control))
-    return Measurements(measured, errors, confirming, total, lost)
+        into = measured if kind == MEASURE else confirming
+        noise, error = values.typical_error, values.all_steps_error
+        into[TYPICAL].append(Estimate(values.typical, noise, noise))
+        into[ALL_STEPS].append(Estimate(values.all_steps, error, noise))
+        into[UNCAPPED].append(Estimate(values.all_steps + values.excess, error, noise))
+    return Measurements(measured, confirming, total, lost)
 
 
 def decide(values: Measurements, limits: Limits, *, final: bool = False) -> Decision:
@@ -111,12 +97,14 @@ def decide(values: Measurements, limits: Limits, *, final: bool = False) -> Deci
     lines = dict.fromkeys(LINES, INCONCLUSIVE)
     stalls = None
     for look in _looks(values, limits, final):
-        stalls = values.rare_stalls(look, edges)
+        excess = values.excess(look)
+        stalls = sequential.rare_stalls(excess, edges)
         decision = Decision(None, CONFIRM, lines, stalls=stalls)
         for line in LINES:
             name = decision.series(line)
-            bounds = sequential.bounds(values.measured[name][:look], errors=values.errors[name][:look])
-            state = sequential.suspicion(bounds, edges)
+            state = sequential.suspicion(sequential.bounds(values.measured[name][:look]), edges)
+            if state == PASS and line == ALL_STEPS and sequential.rare_stalls(excess, edges, sequential.DOUBT_ALPHA):
+                state = INCONCLUSIVE
             if state != INCONCLUSIVE or name == UNCAPPED:
                 lines[line] = state
         suspected = tuple(line for line in LINES if lines[line] == FAIL)
@@ -133,7 +121,7 @@ def _looks(values: Measurements, limits: Limits, final: bool) -> list[int]:
     reached = [look for look in sequential.looks(limits.max_rounds) if look <= values.usable]
     # Where rounds were lost, the maximum is reached with fewer usable rounds than its look needs.
     ended = final or values.total >= limits.max_rounds
-    if ended and values.usable >= MIN_FINAL and (not reached or reached[-1] < values.usable):
+    if ended and reached and reached[-1] < values.usable:
         reached.append(values.usable)
     return reached
 
@@ -143,9 +131,7 @@ def _confirm(values: Measurements, limits: Limits, decision: Decision, final: bo
     answers = {}
     for line in decision.suspected:
         name = decision.series(line)
-        answers[line] = sequential.confirmed(
-            values.measured[name], values.confirming[name], edges, errors=values.errors[name], final=final
-        )
+        answers[line] = sequential.confirmed(values.measured[name], values.confirming[name], edges, final=final)
     confirmed = tuple(line for line, answer in answers.items() if answer)
     if confirmed:
         return replace(decision, state=FAIL, next=None, suspected=confirmed, confirmed=True)
@@ -175,17 +161,15 @@ def throughput(rounds: Sequence[Round], limits: Limits, *, stopped: Notice | Non
     """
     values = _measure(rounds)
     decision = decide(values, limits, final=stopped is not None and stopped.code != INTERRUPTED)
-    control = [value for _, value in values.confirming[TYPICAL] if value is not None]
     lines = tuple(_time_line(name, values, decision, limits, rounds) for name in LINES)
     return Throughput(
         decision.state or INCONCLUSIVE,
         lines,
         tuple(rounds),
         _reason(decision, lines, values, limits, stopped),
-        fmean(control) if control else None,
         decision.confirmed,
         diagnose(rounds, limits),
-        tuple((values.typical, values.base_again_typical) for values in map(round_values, rounds)),
+        tuple(round_values(measured).typical for measured in rounds),
     )
 
 
@@ -211,12 +195,12 @@ def _time_line(
 ) -> TimeLine:
     """The result over all rounds, because the rounds that led to the suspicion of a FAIL are biased upwards."""
     series = decision.series(name)
-    together = [*values.measured[series], *(candidate for candidate, _ in values.confirming[series])]
+    together = [*values.measured[series], *values.confirming[series]]
     state = decision.lines.get(name, INCONCLUSIVE)
     if len(together) < 2:
-        return TimeLine(name, INCONCLUSIVE, together[0] if together else None, None, None, len(together), None)
+        return TimeLine(name, INCONCLUSIVE, together[0].value if together else None, None, None, len(together), None)
     edges = sequential.edges(limits.detect)
-    bounds = sequential.bounds(together, errors=values.errors[series])
+    bounds = sequential.bounds(together)
     if decision.state == FAIL and name not in decision.suspected:
         state = sequential.state(bounds, edges)
     more = sequential.more_rounds(bounds, edges) if state == INCONCLUSIVE else None
@@ -275,11 +259,10 @@ def _reason(
     )
 
 
-def _confirming_means(decision: Decision, values: Measurements) -> Iterator[tuple[str, float, float]]:
-    """Line, mean slow-down of the candidate, mean slow-down of the second copy of the base."""
+def _confirming_means(decision: Decision, values: Measurements) -> Iterator[tuple[str, float]]:
+    """Line, and mean slow-down of the candidate."""
     for line in decision.suspected:
-        rounds = values.confirming[decision.series(line)]
-        yield line, fmean(value for value, _ in rounds), fmean(control or 0.0 for _, control in rounds)
+        yield line, fmean(one.value for one in values.confirming[decision.series(line)])
 
 
 def _suggested_rounds(open_lines: Sequence[TimeLine], values: Measurements, limits: Limits) -> int | None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from profiler.check.history import Entry, History, HistoryBounds
 from profiler.check.model import (
     BASE,
-    BASE_AGAIN,
     CANDIDATE,
     CONFIRM,
     FAIL,
@@ -67,9 +66,9 @@ def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) ->
     noise, measured = random.Random(seed), []
     for number in range(1, count + confirm + 1):
         kind = MEASURE if number <= count else CONFIRM
-        slots = (BASE, CANDIDATE) if kind == MEASURE else (CANDIDATE, BASE, BASE_AGAIN)
+        slots = (BASE, CANDIDATE) if kind == MEASURE else (CANDIDATE, BASE)
         level = 5e7 * noise.lognormvariate(0.0, 0.06)
-        speeds = {BASE: level, BASE_AGAIN: level, CANDIDATE: level * (1 + slower)}
+        speeds = {BASE: level, CANDIDATE: level * (1 + slower)}
         blocks = [
             step_block(side, 1_000_000_000 * (100 * number + 10 * repeat + at), speeds[side], noise)
             for repeat in range(4)
@@ -82,8 +81,7 @@ def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) ->
 
 def with_values(gate: Throughput) -> Throughput:
     """With the slow-downs of its rounds, as a concluded result has them."""
-    values = [round_values(item) for item in gate.rounds]
-    return replace(gate, round_slowdowns=tuple((item.typical, item.base_again_typical) for item in values))
+    return replace(gate, round_slowdowns=tuple(round_values(item).typical for item in gate.rounds))
 
 
 def side(label: str, what: str, commit: str | None = None) -> SideInfo:
@@ -144,7 +142,6 @@ def failed() -> GateResult:
         times,
         rounds(0.053, 5, confirm=3),
         free("confirmed by 3 rounds with slots swapped"),
-        0.002,
         confirmed=True,
     )
     stolen = free("4.1% of the cores' time went to other virtual machines.")
@@ -262,10 +259,10 @@ def unmeasured() -> GateResult:
 
 @functools.cache
 def unknown_conditions() -> GateResult:
-    """Rounds of which little is known, and a base that was compared to itself."""
+    """Rounds of which little is known."""
     gate = speed(failed())
     bare = tuple(replace(item, conditions=Conditions(), blocks=()) for item in gate.rounds)
-    slowdowns = ((0.39, None), (None, None))
+    slowdowns = (0.39, None)
     return replace(failed(), throughput=replace(gate, rounds=bare, reason=None, round_slowdowns=slowdowns))
 
 

@@ -49,7 +49,7 @@ def test_the_worst_case_is_the_verdict_and_junit_counts_them(name: str) -> None:
 
 def test_a_fail_that_was_not_confirmed_is_inconclusive() -> None:
     speed = results.speed(results.failed())
-    unconfirmed = replace(speed, state=INCONCLUSIVE, confirmed=False, reason=free("the control failed too"))
+    unconfirmed = replace(speed, state=INCONCLUSIVE, confirmed=False, reason=free("it was too close"))
     parts = cases(replace(results.passed(), state=INCONCLUSIVE, throughput=unconfirmed))
     states = {case.name: case.state for case in parts if case.group == THROUGHPUT}
     assert states == {"typical step": INCONCLUSIVE, "all steps": INCONCLUSIVE}

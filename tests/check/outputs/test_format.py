@@ -59,7 +59,7 @@ LINE = TimeLine("typical step", INCONCLUSIVE, 0.0, None, None, 20, 0.05, 12, 141
         (fmt.remaining_effort, (WITH_FILE, replace(LINE, more_rounds=1)), "1 more round (about 2 min 21 s)"),
         (fmt.remaining_effort, (WITH_FILE, replace(LINE, more_rounds=None)), "about 2 min 21 s more"),
         (fmt.remaining_effort, (WITH_FILE, replace(LINE, more_rounds=None, more_seconds=None)), ""),
-        (fmt.remaining_effort, (WITH_FILE, replace(LINE, rounds=3)), "5 rounds are needed for a result"),
+        (fmt.remaining_effort, (WITH_FILE, replace(LINE, rounds=2)), "3 rounds are needed for a result"),
     ],
 )
 def test_values(function: object, arguments: tuple[object, ...], expected: object) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, LineCost, Measure
-from profiler.check.model import BASE, BASE_AGAIN, MEASURE, Hunk, Round, SlowerLine, StepBlock
+from profiler.check.model import BASE, CANDIDATE, MEASURE, Hunk, Round, SlowerLine, StepBlock
 from profiler.check.outputs.page import gate_report, gate_sections
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.blocks import Block, Group, IntervalChart, Section, Stats, Table, Text
@@ -54,9 +54,9 @@ def test_the_page_is_sound_and_begins_with_the_verdict(name: str) -> None:
 
 
 def test_a_round_of_one_side_is_not_drawn() -> None:
-    measured = Round(1, MEASURE, (BASE,), (StepBlock(BASE, 0, (50_000_000, 52_000_000)), StepBlock(BASE_AGAIN, 1, ())))
+    measured = Round(1, MEASURE, (BASE,), (StepBlock(BASE, 0, (50_000_000, 52_000_000)), StepBlock(CANDIDATE, 1, ())))
     speed = results.speed(results.passed())
-    speed = replace(speed, rounds=(measured,), round_slowdowns=((None, None),), lines=())
+    speed = replace(speed, rounds=(measured,), round_slowdowns=(None,), lines=())
     sections = gate_sections(replace(results.passed(), throughput=speed))
     assert of_kind(sections, IntervalChart) == []
     (row,) = next(table for table in of_kind(sections, Table) if table.caption == "Every round").rows

@@ -22,7 +22,7 @@ NAMES = ["check.html", "check.json", "check.md", "check.sarif", "codequality.jso
 def test_six_files_and_nothing_else(tmp_path: Path, name: str) -> None:
     written = write.write_all(results.everything()[name], tmp_path / "new", repository=RepositoryPaths("", ""))
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == sorted(written) == NAMES
-    assert json.loads(written["check.json"].read_text())["schema"] == "check/1"
+    assert json.loads(written["check.json"].read_text())["schema"] == "check/2"
     assert written["check.html"].read_text(encoding="utf-8").startswith("<!doctype html>")
 
 

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, CONFIRM, MEASURE, StepBlock
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, MEASURE, StepBlock
 from profiler.check.speed import interleave
 from profiler.check.speed.controlled_process import ControlledProcess
 from profiler.check.speed.interleave import MAX_STEPS, RoundRunner, SystemLoad, block_order, start_order
@@ -33,11 +33,11 @@ def runner(folder: Path, base: str, candidate: str | None = None, **settings: ob
     return RoundRunner(programs, folder / "runs", seed=1, **settings)  # type: ignore[arg-type]
 
 
-def test_rounds_have_as_many_blocks_of_each_side_and_a_control_to_confirm(tmp_path: Path) -> None:
+def test_rounds_of_both_kinds_have_as_many_blocks_of_each_side(tmp_path: Path) -> None:
     rounds = runner(tmp_path, SLOW)
     first = rounds.run(1, MEASURE)
-    counts = {side: sum(block.side == side for block in first.blocks) for side in (BASE, CANDIDATE, BASE_AGAIN)}
-    assert counts[BASE] == counts[CANDIDATE] > 0 == counts[BASE_AGAIN]
+    counts = {side: sum(block.side == side for block in first.blocks) for side in (BASE, CANDIDATE)}
+    assert counts[BASE] == counts[CANDIDATE] > 0
     assert {len(block.steps) for block in first.blocks} == {rounds.steps}
     assert all(block.tokens == 7 * rounds.steps for block in first.blocks)
     end = 0
@@ -45,10 +45,11 @@ def test_rounds_have_as_many_blocks_of_each_side_and_a_control_to_confirm(tmp_pa
         assert block.begin >= end, "two sides ran at once"
         end = block.begin + block.time
     second = rounds.run(2, CONFIRM)
-    assert len({sum(block.side == side for block in second.blocks) for side in (BASE, CANDIDATE, BASE_AGAIN)}) == 1
+    assert len({sum(block.side == side for block in second.blocks) for side in (BASE, CANDIDATE)}) == 1
     assert {len(block.steps) for block in second.blocks} == {rounds.steps}, "all rounds have the same blocks"
-    names = [path.name for side in (BASE, BASE_AGAIN) for path in rounds.runs[side]]
-    assert names == ["01-base", "02-base", "02-control"]
+    assert (first.slots, second.slots) == ((BASE, CANDIDATE), (BASE, CANDIDATE)), "the second would be the other way"
+    names = [path.name for side in (BASE, CANDIDATE) for path in rounds.runs[side]]
+    assert names == ["01-base", "02-base", "01-candidate", "02-candidate"]
 
 
 def test_short_steps_are_gathered_into_a_block(tmp_path: Path) -> None:
@@ -125,24 +126,21 @@ def test_a_process_that_is_not_admitted_ends_the_round(tmp_path: Path) -> None:
         runner(tmp_path, SLOW, admit=admit).run(1, MEASURE)
 
 
-@pytest.mark.parametrize("sides", ["ab", "abc"])
 @pytest.mark.parametrize("blocks", [1, 15, 24])
-def test_every_side_has_as_many_blocks(sides: str, blocks: int) -> None:
-    order = block_order(sides, blocks, Random(1))
-    assert {side: order.count(side) for side in sides} == dict.fromkeys(sides, blocks)
+def test_every_side_has_as_many_blocks(blocks: int) -> None:
+    order = block_order(blocks, Random(1))
+    assert (order.count(BASE), order.count(CANDIDATE)) == (blocks, blocks)
 
 
-def test_blocks_of_two_sides_are_balanced() -> None:
-    order = block_order("ab", 24, Random(2))
-    assert {"".join(order[at : at + 4]) for at in range(0, len(order), 4)} == {"abba", "baab"}
+def test_blocks_are_balanced() -> None:
+    order = [side[0] for side in block_order(24, Random(2))]
+    assert {"".join(order[at : at + 4]) for at in range(0, len(order), 4)} == {"bccb", "cbbc"}
 
 
 def test_the_start_order_alternates_from_round_to_round_and_is_swapped_to_confirm() -> None:
-    for swapped, firsts in ((False, ["a", "b"]), (True, ["b", "a"])):
-        orders = [start_order("ab", number, Random(3), swapped=swapped) for number in range(1, 9)]
+    for swapped, firsts in ((False, [BASE, CANDIDATE]), (True, [CANDIDATE, BASE])):
+        orders = [start_order(number, swapped=swapped) for number in range(1, 9)]
         assert [order[0] for order in orders] == firsts * 4
-    random = Random(4)
-    assert {start_order("abc", 1, random, swapped=True).index("c") for _ in range(50)} == {0, 1, 2}
 
 
 def test_load_steal_and_throttling(tmp_path: Path) -> None:

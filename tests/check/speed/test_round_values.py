@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, CONFIRM, MEASURE, Round, StepBlock
+from profiler.check.model import BASE, CANDIDATE, MEASURE, Round, StepBlock
 from profiler.check.speed.round_values import block_pairs, round_values
 from tests.check.synthetic_rounds import Made, a_round, exact
 
@@ -16,7 +16,7 @@ STILL = Made(core=0.0, luck=0.0, outliers=0.0)
 
 
 def blocks(*sides: str, ns: int = 1000, tokens: int = 0) -> Round:
-    letters = {"A": BASE, "B": CANDIDATE, "C": BASE_AGAIN}
+    letters = {"A": BASE, "B": CANDIDATE, "C": "control"}
     made = tuple(StepBlock(letters[side], place, (ns,), tokens) for place, side in enumerate(sides))
     return Round(1, MEASURE, (BASE, CANDIDATE), made)
 
@@ -26,16 +26,16 @@ def blocks(*sides: str, ns: int = 1000, tokens: int = 0) -> Round:
     [("ABBABAAB", 4), ("", 0), ("A", 0), ("AAAA", 0), ("BBABBA", 2), ("ABBABA", 3), ("ABCCBA", 2), ("ACBBCAACB", 3)],
 )
 def test_each_block_is_in_at_most_one_pair(order: str, expected: int) -> None:
-    assert len(block_pairs(blocks(*order), CANDIDATE)) == expected
+    assert len(block_pairs(blocks(*order))) == expected
 
 
 def test_pairs_tell_the_sides_and_which_came_first() -> None:
     made = ((BASE, (10,)), (CANDIDATE, (20, 40)), (CANDIDATE, (30,)), (BASE, (15,)))
     one = Round(1, MEASURE, (), tuple(StepBlock(side, begin, steps) for begin, (side, steps) in enumerate(made)))
-    pairs = block_pairs(one, CANDIDATE)
+    pairs = block_pairs(one)
     assert pairs.base.tolist() == [10, 15]
-    assert pairs.side.tolist() == [30, 30], "time for a step: the first block has two"
-    assert pairs.side_first.tolist() == [False, True]
+    assert pairs.candidate.tolist() == [30, 30], "time for a step: the first block has two"
+    assert pairs.candidate_first.tolist() == [False, True]
 
 
 def test_blocks_without_steps_or_time_are_left_out() -> None:
@@ -90,14 +90,6 @@ def test_work_is_counted_in_tokens_where_both_sides_report_them() -> None:
     assert both.typical == pytest.approx(-math.log(2), abs=1e-6)
     one_sided = round_values(a_round(1, MEASURE, replace(STILL, tokens={CANDIDATE: 200})))
     assert one_sided.typical == pytest.approx(0, abs=1e-6)
-
-
-def test_the_control_is_compared_to_the_base() -> None:
-    values = round_values(exact(0.05, kind=CONFIRM, control=0.02)[0])
-    assert values.typical == pytest.approx(0.05, abs=1e-6)
-    assert values.base_again_typical == pytest.approx(0.02, abs=1e-6)
-    assert values.base_again_all_steps == pytest.approx(0.02, abs=1e-6)
-    assert round_values(exact(0.05)[0]).base_again_typical is None
 
 
 def test_errors_of_a_round_match_the_spread_of_rounds() -> None:
