@@ -41,8 +41,9 @@ WARMUP_S: Final = 5.0
 """The first measured block follows WARMUP steps, or as many as take this long if these are fewer: if a step takes
 seconds, caches and compilers have settled after a few."""
 BLOCKS: Final = ((0.1, 36), (0.5, 20), (math.inf, 10))
-"""Blocks of each side per round, by the largest length of a block (s). With 24 blocks of one step, a stall at every
-tenth step was missed in 8 of 100 simulated checks, with 48 in 1 (tests/benchmarks/gate_simulation.py)."""
+"""Blocks of each side per round, by the largest length of a block (s). Of 300 simulated
+checks, 11 missed a stall at every tenth step with 24 blocks of one step, 6 with 36, and none with 48
+(tests/benchmarks/gate_simulation.py)."""
 MIN_BLOCKS: Final = 8
 """Least blocks of each side in a round of limited time: twice the pairs below which a round measures nothing."""
 _PROBE: Final = 2

@@ -42,8 +42,8 @@ stalls were confirmed (docs/log.md)."""
 STALLS_ALPHA: Final = 0.005
 """Two-sided error of the test for rare stalls: there are few of them, so it is less strict than other diagnostics."""
 DOUBT_ALPHA: Final = 0.2
-"""The same for a doubt: while stalls may be more than chance, all steps do not pass. Similar stalls in two rounds raise
-it whatever the number of rounds, and a stall in one round never does."""
+"""The same for a doubt: while stalls may be more than chance, all steps do not pass unless they do with stalls in full.
+Similar stalls in two rounds raise it whatever the number of rounds, and a stall in one round never does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,10 @@ class Measurements:
     def usable(self) -> int:
         return len(self.measured[TYPICAL])
 
+    def state(self, series: str, look: int, edges: sequential.Edges) -> str:
+        """The state of a series by its first `look` rounds."""
+        return sequential.suspicion(sequential.bounds(self.measured[series][:look]), edges)
+
     def excess(self, look: int) -> list[float]:
         """What the stalls of each of the first `look` rounds add where they count in full."""
         both = zip(self.measured[UNCAPPED][:look], self.measured[ALL_STEPS][:look], strict=True)
@@ -99,11 +103,12 @@ def decide(values: Measurements, limits: Limits, *, final: bool = False) -> Deci
     for look in _looks(values, limits, final):
         excess = values.excess(look)
         stalls = sequential.rare_stalls(excess, edges)
+        is_doubtful = sequential.rare_stalls(excess, edges, sequential.DOUBT_ALPHA) is not None
         decision = Decision(None, CONFIRM, lines, stalls=stalls)
         for line in LINES:
             name = decision.series(line)
-            state = sequential.suspicion(sequential.bounds(values.measured[name][:look]), edges)
-            if state == PASS and line == ALL_STEPS and sequential.rare_stalls(excess, edges, sequential.DOUBT_ALPHA):
+            state = values.state(name, look, edges)
+            if state == PASS and line == ALL_STEPS and is_doubtful and values.state(UNCAPPED, look, edges) != PASS:
                 state = INCONCLUSIVE
             if state != INCONCLUSIVE or name == UNCAPPED:
                 lines[line] = state

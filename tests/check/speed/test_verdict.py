@@ -92,7 +92,9 @@ def test_rare_and_long_stalls_count_in_full() -> None:
     assert throughput(rounds, LIMITS).state == PASS, "a single stall is chance"
     rounds[1] = replace(rounds[1], blocks=(struck, *rounds[1].blocks[1:]))
     assert next_kind(rounds, LIMITS) == MEASURE, "two of them may be more than chance"
-    assert next_kind([*rounds, *exact(*[0.0] * 25)], LIMITS) is None
+    struck = replace(struck, steps=(first.steps[0] * 5, *first.steps[1:]))
+    rounds = [replace(one, blocks=(struck, *one.blocks[1:])) for one in exact(-1.5, -1.504)]
+    assert throughput([*rounds, *exact(-1.496)], LIMITS).state == PASS, "it is faster with them too"
 
 
 @pytest.mark.parametrize(("every", "stall"), [(50, 9.0), (100, 20.0)])
