@@ -163,8 +163,8 @@ _OF_IMPORTS: Final = (
     "used. `python -X importtime` tells what each import takes."
 )
 _OF_PREPARATION: Final = (
-    "If its result is the same in each run, store it in a file and load it from there. Also look for work that is "
-    "repeated for each item, such as a search in a list, or a set that is built again."
+    "Look for work that is repeated for each item, such as a search in a list, or a set that is built again. If the "
+    "result is the same in each run, store it in a file and load it from there."
 )
 
 

@@ -226,7 +226,7 @@ def _others(analysis: Analysis) -> float:
     "more-threads-than-cores",
     "More threads compute than there are cores for them",
     (
-        "Threads that compute: {threads:count}. Cores for them: {limit:number}.",
+        "Threads that compute: {threads:count}. Cores that are left for them: {limit:number}.",
         "Other programs use {others:number} cores.",
         "{share:share} of each step waits for a core while they run.",
     ),
