@@ -11,7 +11,7 @@ from typing import Final
 from profiler.analyse.timing.counters import MIGHT_SYNC
 from profiler.check.counters.changed_lines import amounts_by_line, change_of, changed_lines, ends
 from profiler.check.counters.file_changes import FileChange
-from profiler.check.counters.moved_lines import LinePair, above, is_equal
+from profiler.check.counters.moved_lines import LinePair, above, is_equal, pair_lines
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
@@ -28,7 +28,7 @@ from profiler.check.model import (
     is_earlier,
 )
 from profiler.core.errors import ProfilerError
-from profiler.core.metrics import COUNTERS, EVALUATION, counter_unit
+from profiler.core.metrics import CHECKPOINT, COUNTERS, EVALUATION, NUMBER, counter_unit
 from profiler.core.notice import Notice
 
 GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
@@ -207,8 +207,13 @@ def _line(
 
     if code := _ungated(name, limits):
         return ungated(PASS, code)
-    if name.startswith(EVALUATION) and None in (before, after):
-        return ungated(PASS, "no-evaluation", "baseline" if before is None else "candidate")
+    if name.startswith((EVALUATION, CHECKPOINT)):
+        if code := _not_compared(name, ranges, counted, files):
+            return ungated(PASS, code)
+        before, after = (
+            _Side(tuple(0.0 for _ in processes), tuple(process.steps for process in processes)) if one is None else one
+            for one, processes in zip((before, after), counted, strict=True)
+        )
     if name.endswith(MEMORY) and before is None:
         return ungated(PASS, "memory-in-bytes")
     for label, processes, amounts in zip(("baseline", "candidate"), (base, candidate), sides, strict=True):
@@ -252,6 +257,31 @@ def _line(
         scope,
         other_changes=tuple(change for change in changes if change not in rose),
     )
+
+
+def _not_compared(
+    name: str,
+    ranges: tuple[tuple[float, float] | None, tuple[float, float] | None],
+    counted: tuple[Sequence[Counted], Sequence[Counted]],
+    files: Sequence[FileChange] | None,
+) -> str:
+    """Why a counter of evaluations or checkpoints is not compared; empty: it is.
+
+    How often a program makes them may depend on its losses: only one in each step is certainly more than fewer.
+    """
+    prefix = EVALUATION if name.startswith(EVALUATION) else CHECKPOINT
+    before, after = ranges
+    if name == f"{prefix}{NUMBER}":
+        is_each = after is not None and after[0] >= 1 and (before is None or before[1] < 1)
+        return "" if is_each else "how-many"
+    for side, amounts in zip(counted, ranges, strict=True):
+        if amounts is None and not any(f"{prefix}{NUMBER}" in process.totals for process in side):
+            return "on-one-side"
+    if prefix == CHECKPOINT and files is not None:
+        base, candidate = (dict.fromkeys(amounts_by_line(f"{CHECKPOINT}{NUMBER}", side), 1.0) for side in counted)
+        if any(pair.base is None or pair.candidate is None for pair in pair_lines(base, candidate, files)):
+            return "other-checkpoints"
+    return ""
 
 
 def _earlier(rose: Sequence[Change], changes: Sequence[Change]) -> Iterator[Notice]:
