@@ -54,7 +54,7 @@ from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.check.speed.interleave import RoundRunner
 from profiler.check.speed.rare_steps import SECONDS, STEPS, rare_steps
 from profiler.check.speed.round_values import round_values
-from profiler.check.speed.sequential import CONFIRM_LOOKS
+from profiler.check.speed.sequential import CONFIRM_LOOKS, edges
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
 from profiler.check.worktree.paths import refuse_working_tree
 from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
@@ -193,7 +193,7 @@ def _with_rare_steps(speed: Throughput, runner: RoundRunner, limits: Limits) -> 
         steps, line = rare_steps(lambda number: runner.run(number, LOOK, look=(STEPS, seconds)), limits)
         if line is None:
             return speed, steps
-        is_open = line.state == PASS and (line.low is not None)
+        is_open = line.state == PASS and line.high is not None and line.high > edges(limits.detect).passes
         doubt = Notice("rare-steps", {"slowdown": line.slowdown, "rounds": line.rounds})
         warnings = (*speed.warnings, *((doubt,) if is_open else ()))
         return replace(speed, lines=(*speed.lines, line), state=line.state, warnings=warnings), steps

@@ -434,8 +434,8 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "{added:percent}."
     ),
     "rare-steps": (
-        "Steps that are rare and long add {slowdown:percent} to the time of all steps, which {rounds:round} of them do "
-        "not confirm."
+        "Steps that are rare and long may cost the candidate more: {slowdown:percent} of the time of all steps, which "
+        "{rounds:round} do not confirm."
     ),
     "start-order": lambda v: (
         f"The candidate is {_slower_or_faster(v['difference'])} when its program is started second: the start order "
