@@ -49,6 +49,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.analyse.window",
         "profiler.run.code_origin",
         "profiler.analyse.timing.counters",
+        "profiler.analyse.timing.periods",
         "profiler.analyse.compare.comparability",
         "profiler.core",
     ),

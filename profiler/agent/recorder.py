@@ -99,7 +99,7 @@ class Recorder:
         self.rank = int(rank) if rank.isdecimal() else 0
         self.on_step: list[Callable[[], None]] = []
         self.on_mode: list[Callable[[], None]] = []
-        """Called before a module's change between training and evaluation mode is recorded."""
+        """Called where another stage of the program begins or ends: an evaluation, a checkpoint."""
         self.open_boundary: tuple[BoundaryKind, str] | None = None
         """For the callbacks of on_step: kind and name of the boundary; None if the program marked the step."""
         self.is_warmup = False
@@ -240,14 +240,20 @@ class Recorder:
         return not self.index and (since is None or self.backwards - since > _MAX_ACCUMULATED)
 
     def change_mode(self, kind: StageKind, name: str, object_id: int) -> None:
-        """Record that a module has changed between training and evaluation mode, after the callbacks of on_mode."""
+        """Record that a module has changed between training and evaluation mode."""
+        when = self.split()
+        self.stage(kind, name, when, when, object_id)
+
+    def split(self) -> int:
+        """Record what was counted by line until now, so that what follows is counted apart; returns the time."""
         try:
             for callback in self.on_mode:
                 callback()
-            when = now()
-            self.stage(kind, name, when, when, object_id)
+            if self.detailed and self._tallies:
+                self.write_tallies(now())
         except Exception as error:  # noqa: BLE001 - same reason as in begin_boundary
             self.folder.fail(error)
+        return now()
 
     def stage(self, kind: StageKind, name: str, begin: int, end: int, object_id: int = 0) -> None:
         """Record what shows in which stage the program is: see `StageKind`."""

@@ -29,8 +29,9 @@ PATIENCE_S: Final = 300.0
 
 MEASURE: Final = "measure"
 CONFIRM: Final = "confirm"
+LOOK: Final = "look"
 """The kinds of rounds. The first kind may lead to a suspected FAIL. The second kind confirms it: the programs start in
-the other order."""
+the other order. The third kind has many more steps, to see those that are rare."""
 
 LOOKS: Final = (3, 4, 5, 7, 10, 14, 20)
 """The test may decide after these numbers of rounds. Each is about 1.4 times the one before. The test also looks after

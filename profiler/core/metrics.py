@@ -7,8 +7,8 @@ The name of a metric is its key in `Analysis.measures` and in the JSON reports. 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 PER_STEP: Final = "_per_step"
@@ -66,14 +66,23 @@ def counter_unit(name: str) -> str:
 
 STARTUP: Final = "startup_"
 EVALUATION: Final = "evaluation_"
-"""Beginnings of the counters of what happens until the first step ended, and in an evaluation."""
+CHECKPOINT: Final = "checkpoint_"
+ONCE: Final = "once_"
+_PERIODS: Final = {
+    STARTUP: "until the first step ended",
+    EVALUATION: "per evaluation",
+    CHECKPOINT: "per checkpoint",
+    ONCE: "in work that occurs once",
+}
+"""Beginning of the counters of a period that is no part of the counted steps -> what an amount belongs to."""
+NUMBER: Final = "number"
+"""Ending of the counters of how many evaluations or checkpoints there were in a step."""
 
 
 def counter_period(name: str) -> str:
     """What an amount of a counter belongs to: `per step`, `per evaluation`, `until the first step ended`."""
-    if name.startswith(STARTUP):
-        return "until the first step ended"
-    return "per evaluation" if name.startswith(EVALUATION) else "per step"
+    period = next((text for prefix, text in _PERIODS.items() if name.startswith(prefix)), "per step")
+    return "per step" if name.endswith(NUMBER) else period
 
 
 _MEASURES: Final = (
@@ -103,7 +112,7 @@ _MEASURES: Final = (
     Metric("heldout_accuracy", "Accuracy, held-out text", "1", is_share=True, is_final=True),
 )
 # fmt: off
-COUNTERS: Final = (
+_OF_STEPS: Final = (
     Counter("syncs", "sync", "syncs", "Syncs per step", needs_device=True, gated=True),
     Counter("would_sync", "call that would sync on a GPU", "calls that would sync on a GPU",
             "Would-be GPU syncs per step", gated=True),
@@ -141,28 +150,49 @@ COUNTERS: Final = (
     Counter("growth_bytes", "memory that stays in use", "growth of memory in use", "Growth of memory in use per step",
             gated=True),
     Counter("peak_bytes", "memory in use at its peak", "peak of memory in use", "Peak of memory in use", gated=True),
-    Counter("evaluation_operators", "operator", "operators", gated=True),
-    Counter("evaluation_flops", "floating-point operation", "floating-point operations", gated=True),
-    Counter("evaluation_syncs", "sync", "syncs", gated=True),
-    Counter("evaluation_peak_bytes", "memory in use at its peak", "peak of memory in use"),
-    Counter("startup_operators", "operator", "operators"),
-    Counter("startup_tokenized", "tokenized text", "tokenized texts"),
-    Counter("startup_allocated_bytes", "results of operators", "bytes of results of operators"),
-    Counter("startup_peak_bytes", "memory in use at its peak", "peak of memory in use"),
     Counter("collectives", "collective", "collectives", "Collectives per step", gated=True),
     Counter("collective_bytes", "collectives", "bytes of collectives", "Bytes of collectives per step", gated=True),
     Counter("files", "file opened for writing", "files opened for writing", "Files opened for writing per step",
             gated=True),
 )
 # fmt: on
+_OF_RARE: Final = (
+    "operators",
+    "flops",
+    "peak_bytes",
+    "syncs",
+    "would_sync",
+    "h2d",
+    "d2h",
+    "tokenized",
+    "collectives",
+    "files",
+)  # fmt: skip
+COUNTED_IN: Final = {
+    STARTUP: ("operators", "allocated_bytes", "peak_bytes", "tokenized"),
+    EVALUATION: _OF_RARE,
+    CHECKPOINT: _OF_RARE,
+    ONCE: ("operators", "syncs", "files"),
+}
+"""Beginning of the counters of a period -> the counters of steps that it has too."""
+
+
+def _of_periods() -> Iterator[Counter]:
+    """The counters of evaluations and checkpoints may not rise. Others, and the peak of memory, are informational."""
+    by_name = {counter.name: counter for counter in _OF_STEPS}
+    for prefix, names in COUNTED_IN.items():
+        for name in names:
+            gated = prefix in (EVALUATION, CHECKPOINT) and name != "peak_bytes"
+            yield replace(by_name[name], name=f"{prefix}{name}", label="", needs_device=False, gated=gated)
+    for prefix, noun in ((EVALUATION, "evaluation"), (CHECKPOINT, "checkpoint")):
+        yield Counter(f"{prefix}{NUMBER}", noun, f"{noun}s", gated=True)
+
+
+COUNTERS: Final = (*_OF_STEPS, *_of_periods())
 _COUNTERS_BY_NAME: Final = {counter.name: counter for counter in COUNTERS}
 METRICS: Final = (
     *_MEASURES,
-    *(
-        Metric(f"{one.name}{PER_STEP}", one.label, f"{one.unit or '1'}/step")
-        for one in COUNTERS
-        if not one.name.startswith((STARTUP, EVALUATION))
-    ),
+    *(Metric(f"{one.name}{PER_STEP}", one.label, f"{one.unit or '1'}/step") for one in _OF_STEPS),
 )
 """All of them, in the order in which reports show them."""
 _METRICS_BY_NAME: Final = {metric.name: metric for metric in METRICS}

@@ -112,6 +112,9 @@ REPEATED_GRADIENT_SYNCS: Final = "repeated_gradient_syncs"
 earlier one has done so since the optimizer stepped."""
 LINE_OF: Final = {"checkpoint": "line of checkpoint"}
 """Region -> name of the OTHER call of no length at its begin that tells the user's line."""
+CALLER_OF_CHECKPOINT: Final = "caller of checkpoint"
+"""Name of such calls for each line of the program from which it was called, in programs that are counted; `bytes` is
+the number of the line, from 0 for the innermost one."""
 GARBAGE_COLLECTION: Final = "garbage collection"
 """Name of the region of a long garbage collection, which stops all Python of a process."""
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch._dynamo
 
-from profiler.agent.hooks import counts, dynamo, stages
+from profiler.agent.hooks import counts, dynamo, regions, stages
 from profiler.agent.patching import STATE
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
@@ -316,13 +316,14 @@ def count(text: str, file: str, folder: Path) -> Counted:
     return Counted(STEPS, totals, {}, lines)
 
 
-def count_on_cpu(text: str, file: str, folder: Path) -> Counted:
+def count_on_cpu(text: str, file: str, folder: Path, *, steps: int = STEPS) -> Counted:
     """Run the steps of a program on the CPU in this process, with the hooks of `run --count`, and count them."""
     path = folder / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     torch._dynamo.reset()
     hooks = ((dynamo.PLUGIN, torch._dynamo), (counts.PLUGIN, torch), (stages.PLUGIN, torch.nn.modules.module))
+    hooks += ((stages.PLUGIN, torch.autograd.grad_mode), (regions.PLUGIN, torch))
     with tempfile.TemporaryDirectory() as run, pytest.MonkeyPatch.context() as patch:
         patch.setenv(ENV_COUNT, "1")
         with watched(Path(run), *hooks, (counts.PLUGIN, torch._dynamo)) as loaded:
@@ -331,7 +332,7 @@ def count_on_cpu(text: str, file: str, folder: Path) -> Counted:
             names: dict[str, Any] = {"__name__": "__main__"}
             exec(compile(text, str(path), "exec"), names)
             recorder.open_step()
-            for number in range(WARMUP + STEPS):
+            for number in range(WARMUP + steps):
                 names["step"](number)
                 recorder.step(0, number < WARMUP)
             return counted(loaded(), None, folder=str(folder))

@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, Final
 
 from profiler.agent.hooks import _syncs
-from profiler.agent.patching import DETAILED, STATE, Hook, caller, patch
-from profiler.agent.recorder import now
-from profiler.run.tables import LINE_OF
+from profiler.agent.patching import DETAILED, STATE, Hook, caller, is_user_file, patch
+from profiler.agent.recorder import Recorder, now
+from profiler.run.tables import CALLER_OF_CHECKPOINT, LINE_OF
 
 _FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "torch": {"checkpoint": ("save", "load")},
@@ -35,6 +35,9 @@ _REQUIRED: Final = {"pin_memory", "Dataset.map", "Dataset.__iter__", "IterableDa
 _OUTERMOST: Final = {"dataset": "dataset", "dataset map": "dataset", "pin memory": "pin memory"}
 """Region -> group. Of nested calls in one group, only the outermost is recorded: one way of reading a dataset uses
 another, and a batch is pinned part by part."""
+
+_MAX_CALLERS: Final = 8
+"""Functions of the program from the one that makes a checkpoint outwards. Few lie within the loop of the training."""
 
 
 class _Thread(threading.local):
@@ -66,17 +69,32 @@ def _timed(region: str, original: Callable[..., Any]) -> Callable[..., Any]:
         thread = recorder.thread
         if line is not None:
             recorder.instant(line, site=_syncs.site(recorder, caller(1)))
+            if recorder.on_mode:
+                _record_callers(recorder, caller(1))
+            recorder.split()
         depth = thread.depth
         thread.depth = depth + 1
         begin = now()
         try:
             return original(*args, **kwargs)
         finally:
+            if line is not None:
+                recorder.split()
             recorder.region(region, begin, depth)
 
     # samples of stacks show a frame by the name of its code, and are classified by it (analyse/sampling/frames)
     timed.__code__ = timed.__code__.replace(co_name=region, co_qualname=region)
     return timed
+
+
+def _record_callers(recorder: Recorder, frame: FrameType | None) -> None:
+    """Record the lines of the program that are on the stack: what their functions do belongs to the checkpoint."""
+    number = 0
+    while frame is not None and number < _MAX_CALLERS:
+        if is_user_file(frame.f_code.co_filename):
+            recorder.instant(CALLER_OF_CHECKPOINT, size=number, site=recorder.site(frame))
+            number += 1
+        frame = frame.f_back
 
 
 def _outermost(region: str, original: Callable[..., Any]) -> Callable[..., Any]:

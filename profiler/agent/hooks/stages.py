@@ -64,7 +64,8 @@ def _entered(original: Callable[..., Any]) -> Callable[..., Any]:
     def __enter__(self: Any) -> Any:  # noqa: N807 - the method that it replaces
         here = _thread
         if not here.depth:
-            here.begun = now()
+            recorder = STATE.recorder
+            here.begun = recorder.split() if recorder is not None and recorder.on_mode else now()
         here.depth += 1
         return original(self)
 
@@ -79,6 +80,8 @@ def _left(original: Callable[..., Any]) -> Callable[..., Any]:
             end = now()
             if end - here.begun > _MIN_NS:
                 recorder = STATE.recorder
+                if recorder.on_mode:  # what the block did is counted apart
+                    end = recorder.split()
                 recorder.stage(StageKind.NO_GRAD, "no_grad", here.begun, end, recorder.backwards)
             here.begun = 0
         return result

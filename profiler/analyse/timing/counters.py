@@ -18,7 +18,16 @@ from profiler.core.metrics import COUNTERS, PER_STEP, counter_unit
 from profiler.core.notice import Notice
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Table
-from profiler.run.tables import LINE_OF, READS, RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
+from profiler.run.tables import (
+    CALLER_OF_CHECKPOINT,
+    LINE_OF,
+    READS,
+    RECOMPILED,
+    TOKENIZED,
+    WORKER_OF,
+    CallKind,
+    ValueKind,
+)
 
 EXPECTED_COUNTERS: Final = tuple(counter.name for counter in COUNTERS if counter.needs_device)
 """Counters of a device; those that a run lacks are reported as not measured."""
@@ -36,7 +45,7 @@ _HOOKS: Final = {
 EXPECTED_GAUGES: Final = ("loss", "accuracy")
 SOURCE: Final = "counters"
 MAX_SITES: Final = 100
-_NOT_CALLS: Final = ("dataset", "collate", WORKER_OF, TOKENIZED, RECOMPILED, *LINE_OF.values())
+_NOT_CALLS: Final = ("dataset", "collate", WORKER_OF, TOKENIZED, RECOMPILED, CALLER_OF_CHECKPOINT, *LINE_OF.values())
 """Records of kind OTHER that only name a line or the parent of a worker: nothing was asked of a device."""
 _GAUGE_UNITS: Final = {"device_memory": "bytes"}
 

@@ -40,13 +40,14 @@ from profiler.check.counters.environment_key import (
     work_of_a_step,
 )
 from profiler.check.counters.file_changes import FileChange, content_ids
+from profiler.check.counters.operators import whole
 from profiler.check.counters.paths import missing_script, portable_command, portable_program, root_folder
 from profiler.check.model import Counted, Line, Location
 from profiler.core.atomic_file import locked
 from profiler.core.checked import read_bytes
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import masked_command
-from profiler.core.metrics import STARTUP, counter_period
+from profiler.core.metrics import NUMBER, ONCE, STARTUP, counter_period
 from profiler.core.notice import Notice
 from profiler.core.units import shorten
 from profiler.report.text import step_text
@@ -57,7 +58,8 @@ SCHEMA: Final = 3
 HISTORY: Final = {
     1: "first layout",
     2: "the key has the path of the script, its arguments and torch's minor version; `work` and `sources` are new",
-    3: "`sites` have the operators of a line, and the stage of a step in which it waits; memory counts in blocks",
+    3: "`sites` have the operators of a line, and the stage of a step in which it waits; memory counts in blocks; "
+    "evaluations, checkpoints and work that occurs once have counters of their own, and are no part of steps",
 }
 DESCRIPTION: Final = (
     "Counters per step of a training program, for `python -m profiler check`: change them with --update only."
@@ -68,8 +70,6 @@ _CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |$)", re.MULTILINE)
 _HELP: Final = "restore it from version control, or replace all of it with --update REASON"
 _DROPPED: Final = "would_sync_in_loader"
 """A counter of former versions. Reads in loaders, and all reads of their workers, do not wait for a device."""
-_WHOLE: Final = 1e-6
-"""A total this near to a whole number is one: it went through a division by the number of steps."""
 _MAX_SHOWN: Final = 40
 """Characters of a value that an error quotes."""
 
@@ -464,7 +464,7 @@ def _rows(
     for process in counted:
         for location, own_lines in lines(process).items():
             place = Location(*location)
-            if place.counter.startswith(STARTUP):  # nothing compares them by line
+            if place.counter.startswith((STARTUP, ONCE)):  # nothing compares them by line
                 continue
             for line, amount, text in own_lines:
                 key = place, line, text
@@ -483,8 +483,8 @@ def as_processes(section: BaselineSection) -> tuple[Counted, ...]:
     return tuple(
         Counted(
             steps,
-            {name: _total(ends[end], steps) for name, ends in _current(section.counters).items()},
-            {name: _total(ends[end], steps) for name, ends in _current(section.workers, WOULD_SYNC).items()},
+            {name: whole(ends[end] * steps) for name, ends in _current(section.counters).items()},
+            {name: whole(ends[end] * steps) for name, ends in _current(section.workers, WOULD_SYNC).items()},
             _lines_by_location(section.sites, steps),
             _lines_by_location(section.worker_sites, steps),
         )
@@ -501,13 +501,8 @@ def _lines_by_location(rows: Sequence[Row], steps: int) -> dict[Location, tuple[
     lines: dict[Location, tuple[Line, ...]] = {}
     for row in rows:
         location = Location(row.counter, row.file, row.function, row.operation, row.stage)
-        lines[location] = (*lines.get(location, ()), (row.line, _total(row.amount, steps), row.text))
+        lines[location] = (*lines.get(location, ()), (row.line, whole(row.amount * steps), row.text))
     return lines
-
-
-def _total(per_step: float, steps: int) -> float:
-    total = per_step * steps
-    return float(round(total)) if math.isclose(total, round(total), rel_tol=1e-12, abs_tol=_WHOLE) else total
 
 
 # ---------------------------------------------------------------- what an update changes, and what it leaves
@@ -542,6 +537,8 @@ def _loosened(
     old: Mapping[str, Range], new: Mapping[str, Range], where: str, unknown: Collection[str]
 ) -> Iterator[str]:
     for name in sorted(set(old) - set(UNGATED)):
+        if name.endswith(NUMBER) or name.startswith(ONCE):
+            continue
         low, high = old[name]
         if name not in new:
             if high or name not in unknown:

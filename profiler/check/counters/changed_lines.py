@@ -19,7 +19,7 @@ from profiler.check.counters.moved_lines import (
     pair_lines,
 )
 from profiler.check.model import Change, ChangeKind, Counted, Location
-from profiler.core.metrics import STARTUP
+from profiler.core.metrics import ONCE, STARTUP
 
 _OPERATORS: Final = "operators"
 _WAITS: Final = ("syncs", "would_sync", "might_sync")
@@ -80,7 +80,7 @@ def changed_lines(
     is_staged = counter == _WAITS[0] and all(line.stage for side in exact for line in side)
     before, after = exact if is_staged else (amounts_by_line(counter, side, workers) for side in (base, candidate))
     has_lines = before or not any(process.totals.get(counter) for process in base)
-    if counter.startswith(STARTUP) and not has_lines:  # a baseline file has no lines of the start
+    if counter.startswith((STARTUP, ONCE)) and not has_lines:  # a baseline file has no lines of these
         return ()
     pairs = list(pair_lines(ends(before, max), ends(after, min), files))
     if counter.endswith(_OPERATORS):

@@ -11,7 +11,7 @@ from typing import Final
 from profiler.analyse.timing.counters import MIGHT_SYNC
 from profiler.check.counters.changed_lines import amounts_by_line, change_of, changed_lines, ends
 from profiler.check.counters.file_changes import FileChange
-from profiler.check.counters.moved_lines import LinePair, above, is_equal
+from profiler.check.counters.moved_lines import LinePair, above, is_equal, pair_lines
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
@@ -28,7 +28,7 @@ from profiler.check.model import (
     is_earlier,
 )
 from profiler.core.errors import ProfilerError
-from profiler.core.metrics import COUNTERS, EVALUATION, counter_unit
+from profiler.core.metrics import CHECKPOINT, COUNTERS, EVALUATION, NUMBER, counter_unit
 from profiler.core.notice import Notice
 
 GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
@@ -57,6 +57,7 @@ WORKER_BATCHES: Final = 2.0
 """Batches by which the recorded work of a loader's workers may differ: the last one of an epoch may be smaller."""
 _MAX_LARGEST: Final = 3
 """Lines that are named where a budget is exceeded."""
+_RARE: Final = (EVALUATION, CHECKPOINT)
 STEP, WORKER = "step", "worker"
 
 
@@ -66,6 +67,11 @@ class _Side:
 
     totals: tuple[float, ...]
     steps: tuple[int, ...]
+
+    @classmethod
+    def of_none(cls, processes: Sequence[Counted]) -> _Side:
+        """Nothing was counted in these processes."""
+        return cls((0.0,) * len(processes), tuple(process.steps for process in processes))
 
     @property
     def range(self) -> tuple[float, float]:
@@ -205,10 +211,10 @@ def _line(
         reason = Notice(code, {"side": side} if side else {})
         return CounterLine(name, state, *ranges, None, (reason,), scope=scope)
 
-    if code := _ungated(name, limits):
+    if code := _ungated(name, limits) or _not_compared(name, ranges, counted, files):
         return ungated(PASS, code)
-    if name.startswith(EVALUATION) and None in (before, after):
-        return ungated(PASS, "no-evaluation", "baseline" if before is None else "candidate")
+    if name.startswith(_RARE):
+        after = after or _Side.of_none(candidate)
     if name.endswith(MEMORY) and before is None:
         return ungated(PASS, "memory-in-bytes")
     for label, processes, amounts in zip(("baseline", "candidate"), (base, candidate), sides, strict=True):
@@ -221,7 +227,7 @@ def _line(
             f"{name}: the baseline has it and nothing in this run counted it. If that is meant, write the counters "
             f"down anew with --update, or add {name} to ignore in [tool.profiler.check]"
         )
-    before = before or _Side(tuple(0.0 for _ in base), tuple(process.steps for process in base))
+    before = before or _Side.of_none(base)
     default = _TOLERANCE if name in _TOLERATED else Limit()
     limit = limits.counters.get(name) or limits.counters.get(EVERY) or default
     allowed = _allowed(before, after, limit, scope)
@@ -252,6 +258,33 @@ def _line(
         scope,
         other_changes=tuple(change for change in changes if change not in rose),
     )
+
+
+def _not_compared(
+    name: str,
+    ranges: tuple[tuple[float, float] | None, tuple[float, float] | None],
+    counted: tuple[Sequence[Counted], Sequence[Counted]],
+    files: Sequence[FileChange] | None,
+) -> str:
+    """Why a counter of evaluations or checkpoints is not compared; empty: it is, or it is another counter.
+
+    How often a program makes them may depend on its losses: only one in each step is certainly more than fewer.
+    """
+    prefix = next((each for each in _RARE if name.startswith(each)), None)
+    if prefix is None:
+        return ""
+    before, after = ranges
+    if name == f"{prefix}{NUMBER}":
+        is_each = after is not None and after[0] >= 1 and (before is None or before[1] < 1)
+        return "" if is_each else "how-many"
+    for side, amounts in zip(counted, ranges, strict=True):
+        if amounts is None and not any(f"{prefix}{NUMBER}" in process.totals for process in side):
+            return "on-one-side"
+    if prefix == CHECKPOINT and files is not None:
+        base, candidate = (dict.fromkeys(amounts_by_line(f"{CHECKPOINT}{NUMBER}", side), 1.0) for side in counted)
+        if any(pair.base is None or pair.candidate is None for pair in pair_lines(base, candidate, files)):
+            return "other-checkpoints"
+    return ""
 
 
 def _earlier(rose: Sequence[Change], changes: Sequence[Change]) -> Iterator[Notice]:

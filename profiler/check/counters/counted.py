@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,20 +19,31 @@ from profiler.analyse.timing.counters import (
     counter_sums,
     uncounted_on_cpu,
 )
+from profiler.analyse.timing.periods import (
+    BACKWARD,
+    LASTING,
+    CountedPeriod,
+    Indices,
+    lines_of_checkpoints,
+    owners,
+    periods,
+    span_weights,
+    startup,
+)
 from profiler.analyse.window import Window, measured_window, named_rows, process_rows, thread_rows
 from profiler.check.counters.operators import (
-    CountedPeriod,
     TableCounts,
     growing_lines,
-    period_counts,
-    periods,
     prefixed,
     step_counts,
     stored_text,
+    table_counts,
+    whole,
 )
 from profiler.check.counters.paths import portable_path, root_folder
 from profiler.check.model import OTHER_THREAD, STAGES, Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.metrics import CHECKPOINT, COUNTED_IN, EVALUATION, NUMBER, ONCE
 from profiler.report.text import describe
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run, Site, Table
@@ -43,6 +55,7 @@ from profiler.run.tables import (
     TOKENIZED,
     WORKER_OF,
     CallKind,
+    CountKind,
     StageKind,
     ValueKind,
 )
@@ -64,7 +77,6 @@ _COPIES: Final = (CallKind.H2D, CallKind.D2H)
 _STAGES: Final = (*STAGES, OTHER_THREAD)
 _BATCH_REGION: Final = "dataset"
 """Region of a loader's worker around the making of a batch."""
-_BACKWARD_REGION: Final = "backward"
 _NEVER: Final = np.iinfo(np.int64).max
 
 Mask = npt.NDArray[np.bool_]
@@ -91,15 +103,10 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
     if lost := next((problem for problem in run.problems if problem.code == "process-stopped"), None):
         raise ProfilerError(f"what was counted in {run.path} is incomplete: {describe(lost)}", Exit.NOT_COMPARABLE)
     root = root_folder(folder or working_folder(run), run.info.argv)
-    all_calls = process_rows(run.calls, window)
-    begins = all_calls["begin"]
-    inside = window.step_rows(begins) >= 0
-    if run.info.is_counted:  # compilations happen in the first steps
-        compiling = [_name_number(run, name) for name in (RECOMPILED, GRAPH_BROKEN)]
-        inside |= np.isin(all_calls["name"], compiling) & (begins.astype(np.int64) < window.end[-1])
-    calls = all_calls[inside]
-    totals = _totals(run, window)
+    of_steps, apart, left_out = _divided(run, window)
+    totals = _totals(run, window, left_out)
     workers, worker_lines = _workers(run, window, root)
+    calls = of_steps.calls
     lines, growing = _lines(run, calls, root, stages=_stages(run, window, calls)), frozenset[tuple[str, int]]()
     if COUNTED in run.info.facts:
 
@@ -108,26 +115,72 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
 
         compilations = _amounts(run, calls)
         totals |= {name: float(compilations[name].sum()) for name in _COMPILING if name in compilations}
-        more = step_counts(run, window, shown)
+        more = step_counts(run, window, of_steps.counts, shown)
         totals, lines = {**dict.fromkeys(_COMPILING, 0.0), **totals, **more.totals}, {**lines, **more.lines}
         growing = growing_lines(run, window, shown)
-        for period in periods(run, window):
-            for found in (
-                period_counts(run, window, period, shown),
-                _period_calls(run, window, period, all_calls, root),
-            ):
-                totals |= found.totals
-                lines |= found.lines
+    for period, part in apart:
+        found = _period_counts(run, window, period, part, root)
+        totals, lines = totals | found.totals, lines | found.lines
     return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals), growing)
 
 
-def _period_calls(run: Run, window: Window, period: CountedPeriod, calls: Table, root: str) -> TableCounts:
-    """The waits and tokenized texts of a period, such that an amount per step is that of one span of it."""
-    inside, scale = calls[period.holds(calls["begin"])], len(window) / len(period.spans)
-    names = [name for name in period.counters() if name in (TOKENIZED, "syncs")]
-    amounts = _amounts(run, inside)
-    totals = {name: scale * float(amounts[name].sum()) if name in amounts else 0.0 for name in names}
-    lines = {place: each for place, each in _lines(run, inside, root, scale=scale).items() if place[0] in names}
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What belongs to steps, or to a period, of the calls and the counts of a process."""
+
+    calls: Table
+    counts: Table
+    call_spans: Indices
+    """For each call the number of its span of the period."""
+    count_spans: Indices
+
+
+def _divided(run: Run, window: Window) -> tuple[_Part, list[tuple[CountedPeriod, _Part]], Table]:
+    """What belongs to steps, what belongs to each period, and the calls within steps that belong to a period."""
+    calls, counts = process_rows(run.calls, window), process_rows(run.counts, window)
+    of = periods(run, window) if run.info.level != "light" else ()
+    period, span = owners(calls["site"], times(calls["end"]), of)
+    compiling = np.isin(calls["name"], [_name_number(run, name) for name in (RECOMPILED, GRAPH_BROKEN)])
+    period[compiling] = -1
+    lasting = np.isin(counts["kind"], LASTING)
+    count_period, count_span = owners(np.where(lasting, -1, counts["site"]), times(counts["time"]), of)
+    count_period[counts["kind"] == CountKind.GROWTH] = -1  # what an evaluation keeps is in use after its step too
+    inside, count_inside = window.step_rows(calls["begin"]) >= 0, window.step_rows(counts["time"]) >= 0
+    left_out: Table = calls[inside & (period >= 0)]
+    if run.info.is_counted:  # compilations happen in the first steps
+        inside |= compiling & (times(calls["begin"]) < window.end[-1])
+
+    def part(chosen: Mask, spans: Indices, count_chosen: Mask, count_spans: Indices) -> _Part:
+        return _Part(calls[chosen], counts[count_chosen], spans[chosen], count_spans[count_chosen])
+
+    apart = []
+    for number, each in enumerate(of):
+        own, count_own = period == number, count_period == number
+        if each.prefix == ONCE:
+            own, count_own = own & inside, count_own & count_inside
+        apart.append((each, part(own, span, count_own, count_span)))
+    if COUNTED in run.info.facts:
+        start = startup(run, window)
+        spans, count_spans = start.span_of(-1, calls["end"]), start.span_of(-1, counts["time"])
+        apart.append((start, part(spans >= 0, spans, count_spans >= 0, count_spans)))
+    return part(inside & (period < 0), span, count_period < 0, count_span), apart, left_out
+
+
+def _period_counts(run: Run, window: Window, period: CountedPeriod, part: _Part, root: str) -> TableCounts:
+    """What a period counted, such that an amount per step is that of one evaluation, or of one checkpoint."""
+    names, steps = COUNTED_IN[period.prefix], len(window)
+    weights = steps * span_weights(part.counts, part.count_spans)
+    found = table_counts(run, part.counts, lambda file: portable_path(file, root), names, weights, peak=steps)
+    weights = steps * span_weights(part.calls, part.call_spans)
+    amounts = {name: each * weights for name, each in _amounts(run, part.calls).items() if name in names}
+    totals = {**found.totals, **{name: float(each.sum()) for name, each in amounts.items()}}
+    totals = {name: amount for name, amount in totals.items() if amount}
+    lines = {**found.lines, **_lines(run, part.calls, root, amounts)}
+    if period.prefix in (EVALUATION, CHECKPOINT):
+        totals[NUMBER] = float((window.step_rows(period.spans.begin) >= 0).sum())
+    if period.prefix == CHECKPOINT:
+        made = lines_of_checkpoints(run, window)
+        lines |= _lines(run, made, root, {NUMBER: (window.step_rows(made["begin"]) >= 0).astype(np.float64)})
     return prefixed(TableCounts(totals, lines), period.prefix)
 
 
@@ -161,13 +214,19 @@ def _stepping_window(steps: Table) -> Window | None:
 # ---------------------------------------------------------------- amounts
 
 
-def _totals(run: Run, window: Window) -> dict[str, float]:
-    """Amounts in all steps; 0 for what was active and counted nothing."""
+def _totals(run: Run, window: Window, left_out: Table) -> dict[str, float]:
+    """Amounts in all steps; 0 for what was active and counted nothing.
+
+    :param left_out: calls within steps that do not count there.
+    """
     values = process_rows(run.values, window)
     counters = np.unique(values["name"][values["kind"] == ValueKind.COUNTER]).tolist()
     names = [run.names[number] for number in counters]
     names = [name for name in names if name not in _SECOND_SOURCE and not name.endswith(_TIMES)]
     recorded = {name: float(sums.sum()) for name, sums in counter_sums(run, window, names).items()}
+    for name, amounts in _amounts(run, left_out).items():
+        if name in recorded:
+            recorded[name] = max(0.0, recorded[name] - float(amounts.sum()))
     return {**dict.fromkeys(active_counters(run), 0.0), **recorded}
 
 
@@ -194,36 +253,37 @@ def _amounts(run: Run, calls: Table) -> Amounts:
 
 
 def _lines(
-    run: Run, calls: Table, root: str, *, scale: float = 1.0, stages: npt.NDArray[np.int64] | None = None
+    run: Run, calls: Table, root: str, amounts: Amounts | None = None, *, stages: npt.NDArray[np.int64] | None = None
 ) -> dict[Location, tuple[Line, ...]]:
     """The lines with their amounts.
 
+    :param amounts: of each call, by counter; None: those of `_amounts`.
     :param stages: of each call, its place in _STAGES.
     """
     sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
-    for counter, amounts in _amounts(run, calls).items():
-        rows = np.flatnonzero(amounts)
+    for counter, of_calls in (_amounts(run, calls) if amounts is None else amounts).items():
+        rows = np.arange(len(calls)) if counter == NUMBER else np.flatnonzero(of_calls)
         staged = stages[rows] if stages is not None and counter == "syncs" else np.full(len(rows), -1)
         pairs = np.stack([calls["site"][rows], calls["name"][rows], staged], axis=1)
         keys, group = np.unique(pairs, axis=0, return_inverse=True)
         for (number, name, stage_number), amount in zip(
-            keys.tolist(), np.bincount(group.ravel(), amounts[rows]).tolist(), strict=True
+            keys.tolist(), np.bincount(group.ravel(), of_calls[rows]).tolist(), strict=True
         ):
             stage = "" if stage_number < 0 else _STAGES[stage_number]
             site = run.sites[number] if number >= 0 else Site("", 0, "")
             operation = run.names[name]
-            operation = "" if operation == counter else operation
+            operation = "" if counter in (operation, NUMBER) else operation
             location = Location(counter, portable_path(site.file, root), site.function, operation, stage)
-            sums[location][site.line, stored_text(site.source)] += amount * scale
+            sums[location][site.line, stored_text(site.source)] += amount
     return {
-        location: tuple((line, amount, line_text) for (line, line_text), amount in sorted(lines.items()))
+        location: tuple((line, whole(amount), line_text) for (line, line_text), amount in sorted(lines.items()))
         for location, lines in sums.items()
     }
 
 
 def _stages(run: Run, window: Window, calls: Table) -> npt.NDArray[np.int64] | None:
     """The place in _STAGES of each call; None: it is not known when forward passes began."""
-    passes = named_rows(run, thread_rows(run.regions, window), _BACKWARD_REGION)
+    passes = named_rows(run, thread_rows(run.regions, window), BACKWARD)
     passes = passes[np.argsort(passes["begin"], kind="stable")]
     rows = thread_rows(run.stages, window)
     forwards = np.sort(times(rows["begin"][rows["kind"] == StageKind.FORWARD]))
@@ -249,9 +309,9 @@ def _workers(run: Run, window: Window, root: str) -> tuple[dict[str, float], dic
         return {}, {}
     calls, scale = batches
     totals = dict.fromkeys((name for name in active_counters(run) if name not in (WOULD_SYNC, MIGHT_SYNC)), 0.0)
-    for counter, amounts in _amounts(run, calls).items():
-        totals[counter] = float(amounts.sum()) * scale
-    return totals, _lines(run, calls, root, scale=scale)
+    amounts = {name: scale * each for name, each in _amounts(run, calls).items()}
+    totals |= {name: whole(float(each.sum())) for name, each in amounts.items()}
+    return totals, _lines(run, calls, root, amounts)
 
 
 def _worker_batches(run: Run, window: Window) -> tuple[Table, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,15 +11,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, times, union
-from profiler.analyse.window import Window, process_rows, thread_rows
+from profiler.analyse.window import Window, process_rows
 from profiler.check.model import Line, Location
-from profiler.core.metrics import EVALUATION, STARTUP
 from profiler.run.model import Run, Site, Table
-from profiler.run.tables import CountKind, StageKind
+from profiler.run.tables import CountKind
 
 _MAX_TEXT: Final = 80
 """Characters of a line's text that a baseline stores: enough to recognise a line that has moved."""
+_WHOLE: Final = 1e-6
+"""A total this near to a whole number is one: it went through a division by a number of steps."""
 PEAK: Final = "peak_bytes"
 GROWTH: Final = "growth_bytes"
 _COUNTERS: Final = {
@@ -32,11 +33,6 @@ _COUNTERS: Final = {
     "files": (CountKind.FILE, "count"),
 }
 """Counter -> kind and column of the table `counts`."""
-_OF_PERIODS: Final = {
-    STARTUP: ("operators", "allocated_bytes", PEAK, "tokenized"),
-    EVALUATION: ("operators", "flops", PEAK, "syncs"),
-}
-"""Beginning of the counters of a period outside of steps -> what is counted in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,80 +43,34 @@ class TableCounts:
     lines: dict[Location, tuple[Line, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class CountedPeriod:
-    """Time of a process outside of its measured steps."""
-
-    prefix: str
-    """Beginning of the names of its counters."""
-    spans: Intervals
-    """The stretches of time, by the clock of the process (ns)."""
-
-    def counters(self) -> tuple[str, ...]:
-        """The counters of steps that it has too, by their names there."""
-        return _OF_PERIODS[self.prefix]
-
-    def holds(self, moments: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Which moments lie in it: behind the begin of a span, up to its end."""
-        at = times(moments)
-        row = np.searchsorted(self.spans.begin, at, "left") - 1
-        inside: npt.NDArray[np.bool_] = (row >= 0) & (at <= np.append(self.spans.end, 0)[row])
-        return inside
-
-
-def periods(run: Run, window: Window) -> Iterator[CountedPeriod]:
-    """The start until the first step ended, and the evaluations: a module is switched to evaluation mode and back."""
-    steps = run.steps[(run.steps["pid"] == window.pid) & (run.steps["tid"] == window.tid)]
-    yield CountedPeriod(STARTUP, union([-1], [steps["end"].min()]))
-    rows = thread_rows(run.stages, window)
-    rows = rows[np.argsort(rows["begin"], kind="stable")]
-    begins, ends, opened = list[int](), list[int](), dict[int, int]()
-    for kind, begin, module in zip(rows["kind"].tolist(), rows["begin"].tolist(), rows["object"].tolist(), strict=True):
-        if kind == StageKind.EVAL_MODE:
-            opened[module] = begin
-        elif kind == StageKind.TRAIN_MODE and module in opened and begin <= window.end[-1]:
-            begins.append(opened.pop(module))
-            ends.append(begin)
-    spans = union(begins, ends)
-    # a library may load a model in evaluation mode: an evaluation computes something
-    flops = process_rows(run.counts, window)
-    computed = np.sort(times(flops["time"][flops["kind"] == CountKind.FLOPS]))
-    used = np.searchsorted(computed, spans.end, "right") > np.searchsorted(computed, spans.begin, "right")
-    if used.any():
-        yield CountedPeriod(EVALUATION, Intervals(spans.begin[used], spans.end[used]))
-
-
-def step_counts(run: Run, window: Window, shown: Callable[[str], str]) -> TableCounts:
+def step_counts(run: Run, window: Window, rows: Table, shown: Callable[[str], str]) -> TableCounts:
     """The counters of the table `counts` in the steps of a window.
 
     Growth is that of all lines together whose memory grows or shrinks in most steps, and 0 where it shrank. The peak is
     the highest of all steps, times their number, so that it is the same per step.
 
+    :param rows: those of the table that belong to steps.
     :param shown: the name of a file as sites have it.
     """
-    rows = process_rows(run.counts, window)
     rows = rows[window.step_rows(rows["time"]) >= 0]
     growth = rows[rows["kind"] == CountKind.GROWTH]
     steady = [number for number, changes in _changes(growth, window) if _is_steady(changes)]
     rows = rows[(rows["kind"] != CountKind.GROWTH) | np.isin(rows["site"], steady)]
-    return _counts(run, rows, shown, _COUNTERS, steps=len(window), spans=len(window))
-
-
-def period_counts(run: Run, window: Window, period: CountedPeriod, shown: Callable[[str], str]) -> TableCounts:
-    """The counters of the table `counts` in a period, such that an amount per step is that of one span of it."""
-    rows = process_rows(run.counts, window)
-    rows = rows[period.holds(rows["time"])]
-    names = [name for name in period.counters() if name in _COUNTERS]
-    found = _counts(run, rows, shown, names, steps=len(window), spans=len(period.spans))
-    return prefixed(found, period.prefix)
+    return table_counts(run, rows, shown, _COUNTERS, np.ones(len(rows)), peak=len(window))
 
 
 def prefixed(counts: TableCounts, prefix: str) -> TableCounts:
     """Counts under the names that a period has for them."""
     return TableCounts(
-        {f"{prefix}{name}": amount for name, amount in counts.totals.items()},
+        {f"{prefix}{name}": whole(amount) for name, amount in counts.totals.items()},
         {place._replace(counter=f"{prefix}{place.counter}"): each for place, each in counts.lines.items()},
     )
+
+
+def whole(amount: float) -> float:
+    """The whole number that is this near to an amount, which went through a division."""
+    is_whole = math.isclose(amount, round(amount), rel_tol=1e-12, abs_tol=_WHOLE)
+    return float(round(amount)) if is_whole else amount
 
 
 def growing_lines(run: Run, window: Window, shown: Callable[[str], str]) -> frozenset[tuple[str, int]]:
@@ -130,28 +80,39 @@ def growing_lines(run: Run, window: Window, shown: Callable[[str], str]) -> froz
     return frozenset((shown(run.sites[number].file), run.sites[number].line) for number in _growing(rows, window))
 
 
-def _counts(
-    run: Run, rows: Table, shown: Callable[[str], str], counters: Iterable[str], *, steps: int, spans: int
+def table_counts(
+    run: Run,
+    rows: Table,
+    shown: Callable[[str], str],
+    counters: Iterable[str],
+    weights: npt.NDArray[np.float64],
+    *,
+    peak: float,
 ) -> TableCounts:
-    """The sums of rows, such that an amount per step is that of one of `spans` spans."""
+    """The sums of rows.
+
+    :param weights: of each row, such that an amount per step is that of what is counted.
+    :param peak: the weight of the peak.
+    """
     totals: dict[str, float] = {}
     sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
-    for counter in counters:
+    for counter in (name for name in counters if name in _COUNTERS):
         kind, column = _COUNTERS[counter]
-        own, factor = rows[rows["kind"] == kind], steps / spans
+        own, weight = rows[rows["kind"] == kind], weights[rows["kind"] == kind]
         if kind is CountKind.PEAK:
-            own, factor = _highest_moment(own), steps
-        totals[counter] = factor * max(0.0, float(own[column].sum()))
+            own = _highest_moment(own)
+            weight = np.full(len(own), peak)
+        totals[counter] = max(0.0, float((own[column] * weight).sum()))
         keys, group = np.unique(own[["site", "name"]], return_inverse=True)
-        amounts = np.bincount(group.ravel(), own[column], len(keys)).tolist()
+        amounts = np.bincount(group.ravel(), own[column] * weight, len(keys)).tolist()
         for (number, name), amount in zip(keys.tolist(), amounts, strict=True):
             if amount > 0:
                 site = run.sites[number] if number >= 0 else Site("", 0, "")
                 operation = "" if kind is CountKind.FLOPS else run.names[name].removeprefix("aten::")
                 location = Location(counter, shown(site.file), site.function, operation)
-                sums[location][site.line, stored_text(site.source)] += factor * amount
+                sums[location][site.line, stored_text(site.source)] += amount
     lines = {
-        location: tuple((line, amount, text) for (line, text), amount in sorted(each.items()))
+        location: tuple((line, whole(amount), text) for (line, text), amount in sorted(each.items()))
         for location, each in sums.items()
     }
     return TableCounts(totals, lines)

@@ -5,6 +5,7 @@ counters, and after a FAIL where the time goes.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 import time
@@ -17,7 +18,19 @@ from typing import Final
 
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.environment_key import other_work, per_sample
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, FAIL, CounterLine, GateResult, Limits, Round
+from profiler.check.model import (
+    BASE,
+    CANDIDATE,
+    CONFIRM,
+    FAIL,
+    LOOK,
+    PASS,
+    CounterLine,
+    GateResult,
+    Limits,
+    Round,
+    Throughput,
+)
 from profiler.check.modes.counters import compare_to_baseline, judged_counters, merge_baseline, with_baseline_steps
 from profiler.check.modes.finish import finish, interrupt_code, reported
 from profiler.check.modes.sides import (
@@ -39,8 +52,9 @@ from profiler.check.outputs.format import percent
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.check.speed.interleave import RoundRunner
+from profiler.check.speed.rare_steps import SECONDS, STEPS, rare_steps
 from profiler.check.speed.round_values import round_values
-from profiler.check.speed.sequential import CONFIRM_LOOKS
+from profiler.check.speed.sequential import CONFIRM_LOOKS, edges
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
 from profiler.check.worktree.paths import refuse_working_tree
 from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
@@ -115,9 +129,12 @@ def check_interleaved(
                 programs, settings.out, warmup=settings.warmup, patience=settings.patience, gpus=gpus, admit=admit
             )
             run_rounds(runner, settings.limits, measured, lambda: _other_work(runner.runs, settings.limits))
+            work = measured.other_work
+            speed = None if work else throughput(measured.rounds, settings.limits, stopped=measured.stopped)
+            looked = 0
+            if speed is not None and speed.state == PASS:
+                speed, looked = _with_rare_steps(speed, runner, settings.limits)
         recordings = {label: load_recordings(runner.runs[label], str(side.cwd)) for label, side in sides.items()}
-        work = measured.other_work
-        speed = None if work else throughput(measured.rounds, settings.limits, stopped=measured.stopped)
         lines = _compare_counters(recordings, settings.limits) if not work else ()
         if lines and overall(lines) == FAIL and not measured.exit_code:
             lines = _located(lines, programs, settings, located)
@@ -130,7 +147,9 @@ def check_interleaved(
     notes = [note for side in sides.values() for note in side.notes]
     counted = judged_counters(lines, work, recordings[CANDIDATE], settings)
     notes += (
-        per_sample(recordings[BASE].counted, recordings[CANDIDATE].counted) if work else not_seen(recordings[CANDIDATE])
+        per_sample(recordings[BASE].counted, recordings[CANDIDATE].counted)
+        if work
+        else not_seen(recordings[CANDIDATE], looked=looked)
     )
     result = GateResult(
         base=info[BASE],
@@ -160,6 +179,25 @@ def _diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
     if base.cwd == candidate.cwd:
         return None
     return SourceDiff(base.repository, base.commit, candidate.cwd, base.cwd)
+
+
+def _with_rare_steps(speed: Throughput, runner: RoundRunner, limits: Limits) -> tuple[Throughput, int]:
+    """The verdict that is a PASS so far, with what steps cost that are rare and long, and how many steps were seen for
+    it. It takes no longer than the rounds before, which do not reach such steps."""
+    before = sum(done.seconds for done in speed.rounds)
+    seconds = min(SECONDS, before, math.inf if limits.max_seconds is None else limits.max_seconds - before)
+    if seconds <= 0:
+        return speed, 0
+    with reported("steps that are rare and long were not timed"):
+        print("looking for steps that are rare and long", file=sys.stderr)
+        steps, line = rare_steps(lambda number: runner.run(number, LOOK, look=(STEPS, seconds)), limits)
+        if line is None:
+            return speed, steps
+        is_open = line.state == PASS and line.high is not None and line.high > edges(limits.detect).passes
+        doubt = Notice("rare-steps", {"slowdown": line.slowdown, "rounds": line.rounds})
+        warnings = (*speed.warnings, *((doubt,) if is_open else ()))
+        return replace(speed, lines=(*speed.lines, line), state=line.state, warnings=warnings), steps
+    return speed, 0
 
 
 # ---------------------------------------------------------------- counters of the rounds

@@ -24,6 +24,7 @@ from profiler.check.speed.counting import STEPS, record_steps
 from profiler.check.speed.interleave import WARMUP
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import PRIVATE, Privacy, shown_command
+from profiler.core.metrics import CHECKPOINT, EVALUATION, NUMBER
 from profiler.core.notice import Notice
 from profiler.record.schedule import STEPS_FILES
 from profiler.record.trainers import trainers
@@ -31,6 +32,7 @@ from profiler.report.text import step_text
 from profiler.run.load import load
 from profiler.run.model import Run, RunSpec, StepKind, Table
 from profiler.run.source import unpacked
+from profiler.run.tables import StageKind
 
 if TYPE_CHECKING:
     from profiler.check.worktree.prepare import PreparedSide
@@ -225,10 +227,11 @@ def side_differences(base: Recordings, candidate: Recordings) -> tuple[Notice, .
     return key_differences({**before, **names}, {**after, **names}, "sides-differ")
 
 
-def not_seen(recordings: Recordings, unreached: Sequence[str] = ()) -> tuple[Notice, ...]:
+def not_seen(recordings: Recordings, unreached: Sequence[str] = (), *, looked: int = 0) -> tuple[Notice, ...]:
     """What the steps of a PASS did not show, as far as its runs tell.
 
     :param unreached: changed lines at which nothing was counted.
+    :param looked: steps in which long ones were looked for.
     """
     run, spans = recordings.runs[0], _spans(recordings.runs[0].path)
     inside = [(begin, end) for begin, end in spans or () if end > begin]
@@ -238,18 +241,19 @@ def not_seen(recordings: Recordings, unreached: Sequence[str] = ()) -> tuple[Not
     def occurs(table: Table) -> bool:
         return any(bool(((table["begin"] < end) & (table["end"] >= begin)).any()) for begin, end in inside)
 
-    names = [number for number, name in enumerate(run.names) if name == "checkpoint"]
-    is_hooked = "package" in run.info.facts
+    is_hooked, totals = "package" in run.info.facts, recordings.counted[0].totals
     missing = {
-        "evaluation": is_hooked and not occurs(run.stages),
-        "checkpoint": is_hooked
-        and run.info.level != "light"
-        and not occurs(run.regions[np.isin(run.regions["name"], names)]),
+        name: is_hooked and not totals.get(f"{prefix}{NUMBER}")
+        for name, prefix in (("evaluation", EVALUATION), ("checkpoint", CHECKPOINT))
     }
+    if run.info.level == "light":  # checkpoints are not recorded
+        stages = run.stages[np.isin(run.stages["kind"], (StageKind.EVAL_MODE, StageKind.NO_GRAD))]
+        missing = {"evaluation": is_hooked and not occurs(stages)}
     loaders = run.info.facts.get("loaders")
     numbers = [each.get("num_workers") or 0 for each in loaders.values()] if isinstance(loaders, dict) else []
     workers = 0 if any(each.workers for each in recordings.counted) else sum(numbers)
     values = {"missing": [name for name, is_missing in missing.items() if is_missing], "workers": workers}
+    values |= {"looked": looked} if looked else {}
     return (Notice("not-seen", {**values, "lines": list(unreached)}),) if any(values.values()) or unreached else ()
 
 

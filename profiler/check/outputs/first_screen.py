@@ -71,7 +71,7 @@ def _amounts(result: GateResult) -> Iterator[str]:
     if result.state == FAIL:
         for line in speed.lines if speed is not None and speed.state == FAIL else ():
             if line.state == FAIL:
-                subject = "all steps together take" if line.name == "all steps" else f"a {plain(line.name)} takes"
+                subject = "all steps together take" if line.name.startswith("all") else f"a {plain(line.name)} takes"
                 yield f"{subject} {fmt.percent(line.slowdown).lstrip('+-')} longer"
                 break
         if failed:

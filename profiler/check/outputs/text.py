@@ -348,7 +348,9 @@ def _other_work(values: Values) -> str:
 
 def _not_seen(values: Values) -> Iterator[str]:
     """'no evaluation or checkpoint in these steps'."""
-    if values["missing"]:
+    if values.get("looked"):
+        yield f"what occurs only after {values['looked']:,} steps"
+    elif values["missing"]:
         yield f"no {' or '.join(values['missing'])} in these steps"
     if values["workers"]:
         yield f"the work of {plural(values['workers'], 'loader worker')}"
@@ -431,6 +433,10 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "The candidate has rare, long stalls, and the result depends on a few of them: counted in full they add "
         "{added:percent}."
     ),
+    "rare-steps": (
+        "Steps that are rare and long may cost the candidate more: {slowdown:percent} of the time of all steps, which "
+        "{rounds:round} do not confirm."
+    ),
     "start-order": lambda v: (
         f"The candidate is {_slower_or_faster(v['difference'])} when its program is started second: the start order "
         f"matters, and rounds of both orders cancel it only on average."
@@ -472,7 +478,9 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "above-budget": lambda v: f"above its budget of {fmt.amount(v['amount'], v['counter'])}",
     "above-warning": lambda v: f"above {fmt.amount(v['amount'], v['counter'])}, from which on its budget warns",
     "memory-in-bytes": "the base does not count memory in blocks of 512 B: store the new count with --update",
-    "no-evaluation": "the {side} counted no evaluation",
+    "on-one-side": "only one side has any",
+    "how-many": "listed only: it may depend on the losses",
+    "other-checkpoints": "the sides made checkpoints at different lines",
     "varies": "varies in the baseline: {low:g} to {high:g}",
     "lines-rose": "{risen:.4g} more at these lines, for which fewer elsewhere does not pay",
     "waits-earlier": lambda v: f"{fmt.STAGES[v['now']]}, and {fmt.STAGES[v['before']]} in the base",

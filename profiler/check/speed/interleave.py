@@ -15,7 +15,7 @@ from random import Random
 from statistics import median_high
 from typing import Final
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, PATIENCE_S, Conditions, Round, StepBlock
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, LOOK, PATIENCE_S, Conditions, Round, StepBlock
 from profiler.check.speed.controlled_process import (
     ControlledProcess,
     ProcessEndedError,
@@ -107,31 +107,33 @@ class RoundRunner:
         self.runs: dict[str, list[Path]] = {BASE: [], CANDIDATE: []}
         """Directories of the completed runs."""
 
-    def run(self, number: int, kind: str) -> Round:
+    def run(self, number: int, kind: str, *, look: tuple[int, float] = (0, 0.0)) -> Round:
         """Run one round.
 
+        :param look: of a round of the kind LOOK, the steps of each side, and after how many seconds it ends anyway. Its
+            runs are not kept in `runs`.
         :raises ProfilerError: a program cannot be started, fails, or takes no step; its output is kept.
         """
-        begin = time.monotonic()
+        begin, is_look = time.monotonic(), kind == LOOK
         slots = start_order(number, swapped=kind == CONFIRM)
         with process_starter(patience=self._patience) as start:
             processes: dict[str, ControlledProcess] = {}
             try:
                 for side in slots:
-                    processes[side] = start(self._programs[side], self._out / f"{number:02}-{side}")
+                    processes[side] = start(self._programs[side], self._out / f"{LOOK * is_look}{number:02}-{side}")
                 self._align(processes.values())
                 while True:
                     try:
                         self._warm_up(processes, begin)
                         load = SystemLoad(self._gpus)
-                        blocks = self._measure(processes, load)
+                        blocks = self._measure(processes, load, look if is_look else None)
                         break
                     except StepBoundaryChangedError as error:
                         self._realign(processes, error.process)
             except ProcessEndedError as error:
                 raise ProfilerError(self._why_ended(error)) from error
             conditions = load.conditions()
-        for side, process in processes.items():
+        for side, process in processes.items() if not is_look else ():
             self.runs[side].append(process.folder)
         return Round(number, kind, slots, blocks, time.monotonic() - begin, conditions)
 
@@ -182,11 +184,16 @@ class RoundRunner:
             self.steps = max(least, min(self.steps, fit // (MIN_BLOCKS + 1)))  # one block is not measured
             self._blocks = max(MIN_BLOCKS, min(self._blocks, fit // self.steps - 1))
 
-    def _measure(self, processes: Mapping[str, ControlledProcess], load: SystemLoad) -> tuple[StepBlock, ...]:
+    def _measure(
+        self, processes: Mapping[str, ControlledProcess], load: SystemLoad, look: tuple[int, float] | None = None
+    ) -> tuple[StepBlock, ...]:
+        begin = time.monotonic()
         for process in processes.values():  # the first block after other processes have started is not typical
             process.run_steps(self.steps, measured=False)
         blocks = list[StepBlock]()
-        for side in block_order(self._blocks, self._random):
+        for side in block_order(self._blocks if look is None else math.ceil(look[0] / self.steps), self._random):
+            if look is not None and len(blocks) % 2 == 0 and time.monotonic() - begin > look[1]:
+                break
             throttled = throttled_seconds() if self._is_alone else None
             try:
                 block = processes[side].run_steps(self.steps)
@@ -194,7 +201,7 @@ class RoundRunner:
                 is_reduced = self._is_alone and throttled_seconds() == throttled
                 blocks.append(_without(processes[side].kept_waiting, block) if is_reduced else block)
             except ProcessEndedError as error:
-                if self._may_end and error.exit_code == 0 and len(blocks) >= MIN_BLOCKS:
+                if (self._may_end or look is not None) and error.exit_code == 0 and len(blocks) >= MIN_BLOCKS:
                     break
                 raise
             raise_deferred()

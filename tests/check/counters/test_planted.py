@@ -57,7 +57,7 @@ def test_so_is_a_file_that_each_step_writes(on_cpu: Gate, tmp_path: Path) -> Non
     lines = ON_CPU.splitlines()
     at = lines.index("    optimizer.step()")
     lines.insert(at, f'    torch.save(model.state_dict(), "{tmp_path / "model.pt"}")')
-    assert on_cpu.finds(Planted("\n".join(lines) + "\n", at + 1, "files"))
+    assert on_cpu.finds(Planted("\n".join(lines) + "\n", at + 1, "checkpoint_number"))
 
 
 def test_an_evaluation_and_the_start_are_counted_apart(on_cpu: Gate) -> None:

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, MEASURE, StepBlock
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, LOOK, MEASURE, StepBlock
 from profiler.check.speed import interleave
 from profiler.check.speed.controlled_process import ControlledProcess
 from profiler.check.speed.interleave import MAX_STEPS, RoundRunner, SystemLoad, block_order, start_order
@@ -71,6 +71,20 @@ def test_a_round_of_limited_time_fits_into_a_program_that_ends(tmp_path: Path) -
     result = rounds.run(1, MEASURE)
     assert rounds.steps > 1
     assert len(result.blocks) >= 2 * interleave.MIN_BLOCKS
+
+
+def test_a_round_that_looks_for_rare_steps_has_more_steps_and_may_end_early(tmp_path: Path) -> None:
+    rounds = runner(tmp_path, WORK + "while True:\n    marks.step()\n", warmup=2, round_seconds=0.001)
+    rounds.run(1, MEASURE)
+    looked = rounds.run(1, LOOK, look=(50, 60.0))
+    assert len(looked.blocks) == 100, "50 blocks of one step of each side"
+    assert len(rounds.run(2, LOOK, look=(50, 0.0)).blocks) == 0, "its time is over"
+    assert [path.name for path in rounds.runs[BASE]] == ["01-base"], "its runs are not compared"
+    rounds = runner(
+        tmp_path / "short", WORK + "for _ in range(120):\n    marks.step()\n", warmup=2, round_seconds=0.001
+    )
+    rounds.run(1, MEASURE)
+    assert 0 < len(rounds.run(1, LOOK, look=(1000, 60.0)).blocks) < 240, "as many as the program takes"
 
 
 def test_time_without_a_core_is_left_out_of_a_programs_steps() -> None:

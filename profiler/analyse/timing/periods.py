@@ -1,0 +1,237 @@
+"""Tells which counts belong to no step: those of evaluations, checkpoints and work that occurs once.
+
+How often these occur depends on the losses and on the steps that happen to be counted. What one of them counts does
+not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.intervals import Intervals, times, union
+from profiler.analyse.window import Window, named_rows, process_rows, thread_rows
+from profiler.core.metrics import CHECKPOINT, EVALUATION, ONCE, STARTUP
+from profiler.run.model import Run, Table
+from profiler.run.tables import CALLER_OF_CHECKPOINT, COUNTED, LINE_OF, CallKind, CountKind, StageKind
+
+_REGION: Final = "checkpoint"
+BACKWARD: Final = "backward"
+_IMPORTS: Final = ("import ", "from ")
+"""Beginnings of lines that import."""
+_MODULE: Final = "<module>"
+_INNER: Final = ".<locals>.<"
+"""What follows the name of a function in those of its comprehensions and lambdas."""
+
+LASTING: Final = (CountKind.GROWTH, CountKind.PEAK)
+"""Counts of memory in use, whose lines may have run long before."""
+
+Indices = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Function = tuple[str, str]
+"""A file, and a function in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedPeriod:
+    """What is counted apart from steps: what happens in stretches of time, and at lines."""
+
+    prefix: str
+    """Beginning of the names of its counters."""
+    spans: Intervals
+    """The stretches of time, by the clock of the process (ns)."""
+    sites: frozenset[int] = frozenset()
+    """The numbers of the lines."""
+
+    def span_of(self, sites: npt.ArrayLike, moments: npt.ArrayLike) -> Indices:
+        """The span to which each row belongs; -1: it does not belong to the period. A span holds what is behind its
+        begin, up to its end. What lies outside belongs to the next span, where its line belongs to the period."""
+        at = times(moments)
+        span = np.searchsorted(self.spans.begin, at, "left") - 1
+        span = np.where((span >= 0) & (at <= np.append(self.spans.end, 0)[span]), span, -1)
+        following = np.clip(np.searchsorted(self.spans.end, at, "left"), 0, max(0, len(self.spans) - 1))
+        return times(np.where((span < 0) & np.isin(sites, sorted(self.sites)), following, span))
+
+
+def startup(run: Run, window: Window) -> CountedPeriod:
+    """The time until the first step ended."""
+    return CountedPeriod(STARTUP, union([-1], [_steps(run, window)["end"].min()]))
+
+
+def periods(run: Run, window: Window) -> tuple[CountedPeriod, ...]:
+    """What is counted apart from steps, until the last step ended. What lies in several periods belongs to the first
+    one: a checkpoint that an evaluation makes is no part of the evaluation.
+
+    Lines are known only in programs that are counted by line.
+    """
+    saved = named_rows(run, thread_rows(run.regions, window), _REGION)
+    saved = saved[saved["begin"] < window.end[-1]]
+    checkpoints = union(saved["begin"], saved["end"])
+    evaluations = _evaluations(run, window)
+    compiled = process_rows(run.stages, window)
+    compiled = compiled[compiled["kind"] == StageKind.COMPILE]
+    imports, savers = frozenset[int](), frozenset[int]()
+    if COUNTED in run.info.facts:
+        imports, savers = _imports(run, window), _savers(run, window, checkpoints)
+    found = (
+        CountedPeriod(ONCE, union(compiled["begin"], compiled["end"]), imports),
+        CountedPeriod(CHECKPOINT, checkpoints, savers),
+        CountedPeriod(EVALUATION, evaluations),
+    )
+    return tuple(each for each in found if len(each.spans) or each.sites)
+
+
+def owners(sites: npt.ArrayLike, moments: Indices, of: Sequence[CountedPeriod]) -> tuple[Indices, Indices]:
+    """The period to which each row belongs, and its span; -1: it belongs to none.
+
+    :param sites: the number of the line of each row; -1: its line does not matter.
+    """
+    period, span = (np.full(len(moments), -1) for _ in range(2))
+    for number, each in enumerate(of):
+        found = each.span_of(sites, moments)
+        new = (period < 0) & (found >= 0)
+        period[new], span[new] = number, found[new]
+    return times(period), times(span)
+
+
+def span_weights(rows: Table, span: Indices) -> npt.NDArray[np.float64]:
+    """Of each row of a period, 1 / in how many spans its line counts the same: so weighted sums are those of one
+    evaluation or checkpoint, however many there were of each kind."""
+    if not len(rows):
+        return np.ones(0)
+    _, group = np.unique(rows[["site", "name", "kind"]], return_inverse=True)
+    pairs = np.unique(np.stack([group.ravel(), span], axis=1), axis=0)
+    result: npt.NDArray[np.float64] = 1.0 / np.bincount(pairs[:, 0])[group.ravel()]
+    return result
+
+
+def lines_of_checkpoints(run: Run, window: Window) -> Table:
+    """The calls that tell the lines which made checkpoints until the last step ended."""
+    calls = named_rows(run, thread_rows(run.calls, window), LINE_OF[_REGION])
+    rows: Table = calls[calls["begin"] < window.end[-1]]
+    return rows
+
+
+# ---------------------------------------------------------------- evaluations
+
+
+def _evaluations(run: Run, window: Window) -> Intervals:
+    """The time in which a module is in evaluation mode and nothing is trained, and other work without gradients that
+    few steps do, where it is counted that a model ran."""
+    rows = thread_rows(run.stages, window)
+    rows = rows[np.argsort(rows["begin"], kind="stable")]
+    begins, ends, opened = list[int](), list[int](), dict[int, int]()
+    for kind, begin, module in zip(rows["kind"].tolist(), rows["begin"].tolist(), rows["object"].tolist(), strict=True):
+        if kind == StageKind.EVAL_MODE:
+            opened[module] = begin
+        elif kind == StageKind.TRAIN_MODE and module in opened and begin <= window.end[-1]:
+            begins.append(opened.pop(module))
+            ends.append(begin)
+    passes = named_rows(run, thread_rows(run.regions, window), BACKWARD)
+    by_mode = _without(union(begins, ends), times(passes["begin"]))
+    if COUNTED not in run.info.facts:  # what comes before the first step is the making of a model
+        return _chosen(by_mode, by_mode.begin >= _steps(run, window)["end"].min())
+    flops = process_rows(run.counts, window)
+    computed = np.sort(times(flops["time"][flops["kind"] == CountKind.FLOPS]))
+    # a library may load a model in evaluation mode: an evaluation computes something
+    by_mode = _chosen(by_mode, _within(computed, by_mode))
+    plain = rows[(rows["kind"] == StageKind.NO_GRAD) & (rows["end"] <= window.end[-1])]
+    plain = plain[_within(computed, Intervals(times(plain["begin"]), times(plain["end"])))]
+    plain = plain[CountedPeriod(EVALUATION, by_mode).span_of(-1, plain["end"]) < 0]
+    counted = window.step_rows(plain["begin"])
+    if not len(plain) or 2 * len(np.unique(counted[counted >= 0])) > len(window):  # it is a part of the training
+        return by_mode
+    step = np.searchsorted(times(_steps(run, window)["end"]), times(plain["begin"]), "right")
+    _, first, group = np.unique(
+        np.stack([step, times(plain["object"])]), axis=1, return_index=True, return_inverse=True
+    )
+    last = np.zeros(len(first), np.int64)
+    np.maximum.at(last, group.ravel(), times(plain["end"]))
+    return union([*by_mode.begin, *times(plain["begin"])[first]], [*by_mode.end, *last])
+
+
+def _chosen(spans: Intervals, chosen: Mask) -> Intervals:
+    return Intervals(spans.begin[chosen], spans.end[chosen])
+
+
+def _within(moments: Indices, spans: Intervals) -> Mask:
+    """Which spans contain any of these moments, which ascend."""
+    inside: Mask = np.searchsorted(moments, spans.end, "right") > np.searchsorted(moments, spans.begin, "right")
+    return inside
+
+
+def _without(spans: Intervals, moments: Indices) -> Intervals:
+    """The spans that contain none of these moments."""
+    return _chosen(spans, ~_within(np.sort(moments), spans))
+
+
+# ---------------------------------------------------------------- lines
+
+
+def _savers(run: Run, window: Window, checkpoints: Intervals) -> frozenset[int]:
+    """The numbers of the lines in functions that make a checkpoint and do nothing else: a copy of the parameters to the
+    CPU belongs to the checkpoint for which it is made.
+
+    Of the functions that were on the stack, these are the innermost ones that count nothing in a step without a
+    checkpoint, and run no model.
+    """
+    steps = _steps(run, window)
+    plain = _without(Intervals(times(steps["begin"]), times(steps["end"])), checkpoints.begin)
+    if not len(plain):
+        return frozenset()
+    counts = process_rows(run.counts, window)
+    computing = times(counts["site"][counts["kind"] == CountKind.FLOPS])
+    training = {_function(run, number) for number in np.unique(computing[computing >= 0]).tolist()}
+    for sites, at in _sites(run, window):
+        is_plain = CountedPeriod(CHECKPOINT, plain).span_of(-1, at) >= 0
+        training |= {_function(run, number) for number in np.unique(sites[is_plain]).tolist()}
+    callers = named_rows(run, thread_rows(run.calls, window), CALLER_OF_CHECKPOINT)
+    callers = callers[np.argsort(callers["begin"], kind="stable")]
+    found: set[Function] = set()
+    is_inner = True
+    for number, site in zip(callers["bytes"].tolist(), callers["site"].tolist(), strict=True):
+        function = _function(run, site)
+        is_inner = (is_inner or number == 0) and function not in training
+        if is_inner:
+            found.add(function)
+    return frozenset(number for number in range(len(run.sites)) if _function(run, number) in found)
+
+
+def _imports(run: Run, window: Window) -> frozenset[int]:
+    """The numbers of lines that import, and of the code of modules that ran in one step only."""
+    ends = times(_steps(run, window)["end"])
+    steps: dict[str, set[int]] = {}
+    for sites, at in _sites(run, window):
+        for number, step in set(zip(sites.tolist(), np.searchsorted(ends, at, "left").tolist(), strict=True)):
+            if run.sites[number].function == _MODULE:
+                steps.setdefault(run.sites[number].file, set()).add(step)
+    return frozenset(
+        number
+        for number, site in enumerate(run.sites)
+        if site.source.lstrip().startswith(_IMPORTS)
+        or (site.function == _MODULE and len(ends) > 1 and len(steps.get(site.file, ())) == 1)
+    )
+
+
+def _sites(run: Run, window: Window) -> Iterator[tuple[Indices, Indices]]:
+    """The lines of the counts and of the calls of the process, by number, with the times at which they ran."""
+    for table, column, others in ((run.counts, "time", LASTING), (run.calls, "end", (CallKind.OTHER,))):
+        rows = process_rows(table, window)
+        rows = rows[(rows["site"] >= 0) & ~np.isin(rows["kind"], others)]
+        yield times(rows["site"]), times(rows[column])
+
+
+def _function(run: Run, number: int) -> Function:
+    site = run.sites[number]
+    return site.file, site.function.partition(_INNER)[0]
+
+
+def _steps(run: Run, window: Window) -> Table:
+    """All steps of the thread, also those that are not counted, in the order of time."""
+    rows = thread_rows(run.steps, window)
+    steps: Table = rows[np.argsort(rows["begin"], kind="stable")]
+    return steps
