@@ -32,6 +32,7 @@ from profiler.check.modes.sides import (
     record_counters,
     record_explanations,
     side_differences,
+    source_diff,
     warnings_of_steps,
     work_of,
 )
@@ -44,7 +45,6 @@ from profiler.check.speed.sequential import CONFIRM_LOOKS
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
 from profiler.check.worktree.paths import refuse_working_tree
 from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
-from profiler.check.worktree.source_diff import SourceDiff
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import masked_command
 from profiler.core.notice import Notice
@@ -147,19 +147,9 @@ def check_interleaved(
         machine=fingerprint(recordings[BASE].runs),
     )
     code = finish(
-        merge_baseline(result, baseline[0]) if baseline else result, settings, sides=recordings, diff=_diff(sides)
+        merge_baseline(result, baseline[0]) if baseline else result, settings, sides=recordings, diff=source_diff(sides)
     )
     return measured.exit_code or code
-
-
-def _diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
-    """What changed in the files of both sides; None where they are not two versions of one checkout."""
-    base, candidate = sides[BASE], sides[CANDIDATE]
-    if base.repository is None or base.repository != candidate.repository or not base.commit:
-        return None
-    if base.cwd == candidate.cwd:
-        return None
-    return SourceDiff(base.repository, base.commit, candidate.cwd, base.cwd)
 
 
 # ---------------------------------------------------------------- counters of the rounds
