@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 GITLAB = yaml.safe_load((ROOT / "docs" / "gitlab-ci.yml").read_text(encoding="utf-8"))
 PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
-REPORTS = {"check.json", "check.md", "check.html", "junit.xml", "check.sarif", "codequality.json"}
+REPORTS = {"check.json", "check.md", "check.html", "junit.xml", "check.sarif"}
 STUB = f"""#!{sys.executable}
 import json, os, sys
 from pathlib import Path
@@ -221,7 +221,11 @@ def test_no_input_is_text_of_a_script() -> None:
 def test_reports_are_uploaded_after_a_failure_too() -> None:
     (upload,) = [step for step in ACTION["runs"]["steps"] if "upload-artifact" in step.get("uses", "")]
     assert "always()" in upload["if"]
-    assert upload["with"]["path"] == "${{ steps.check.outputs.folder }}"
+    folder = "${{ steps.check.outputs.folder }}"
+    *reports, runs = upload["with"]["path"].splitlines()
+    assert reports == [f"{folder}/check.*", f"{folder}/junit.xml"]
+    assert runs == "${{ inputs.runs == 'true' && steps.check.outputs.folder || '' }}"
+    assert ACTION["inputs"]["runs"]["default"] == "false", "runs name files and commands of the job"
     for about in ACTION["outputs"].values():
         name = re.fullmatch(r"\$\{\{ steps\.check\.outputs\.([a-z-]+) \}\}", about["value"])
         assert name
@@ -251,8 +255,9 @@ def test_artifacts_of_gitlab(job: str) -> None:
     artifacts = GITLAB[job]["artifacts"]
     assert artifacts["when"] == "always"
     reports = artifacts["reports"]
-    assert {Path(reports["junit"]).name, Path(reports["codequality"]).name} <= REPORTS
-    assert all(Path(path).parent in map(Path, artifacts["paths"]) for path in reports.values())
+    assert Path(reports["junit"]).name in REPORTS
+    assert all(any(Path(path).match(kept) for kept in artifacts["paths"]) for path in reports.values())
+    assert all("CI_JOB_NAME" in GITLAB[job]["cache"]["key"] for job in GITLAB if "cache" in GITLAB[job])
     depth = str(GITLAB[job]["variables"].get("GIT_DEPTH", ""))
     assert "--against" not in " ".join(GITLAB[job]["script"]) or depth == "0", "a shallow clone has no base"
     before = "\n".join(GITLAB[job]["before_script"])
@@ -273,9 +278,11 @@ def test_examples_of_the_page_are_valid() -> None:
     examples = [yaml.safe_load(text) for text in blocks("yaml")]
     workflows = [one for one in examples if isinstance(one, dict)]
     assert workflows
-    (upload,) = [step for one in examples if isinstance(one, list) for step in one]
+    upload, cache = (step for one in examples if isinstance(one, list) for step in one)
     assert "steps.check.outputs.folder" in upload["with"]["sarif_file"]
     assert "always()" in upload["if"], "a FAIL would upload nothing"
+    assert "head.repo.full_name == github.repository" in cache["if"], "a fork would fill the cache of other jobs"
+    assert all("${{ github.job }}" in cache["with"][name] for name in ("key", "restore-keys"))
     steps = [step for flow in workflows for job in flow.get("jobs", {}).values() for step in job["steps"]]
     ours = [step for step in steps if "training" in step.get("uses", "") or step.get("uses", "") == "./"]
     assert ours, "no example uses the action"
@@ -288,8 +295,68 @@ def test_examples_of_the_page_are_valid() -> None:
             if against:
                 assert checkout[0]["with"]["fetch-depth"] == 0, "a shallow clone has no base"
             used = [step.get("uses", "").partition("@")[0] for step in job["steps"]]
+            if not any(used):  # it runs no code of the pull request
+                continue
             assert used.index("actions/setup-python") < used.index("your-organisation/training-profiler")
             assert any("requirements.txt" in step.get("run", "") for step in job["steps"])
+
+
+GH = """#!/bin/sh
+printf '%s\\n' "$*" >> "$CALLS"
+case "$1 $2" in
+  "run download") test -n "$REPORT" && mkdir report && printf '%b' "$REPORT" > report/check.md;;
+  "api "*) printf '%b' "$PULLS";;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("report", "pulls", "comments"),
+    [
+        ("## FAIL\\n@everyone $(touch HACKED)\\n", "7\\n", ["7"]),
+        ("## FAIL\\n", "7\\n12\\n", ["7", "12"]),
+        ("## FAIL\\n", "", []),
+        ("", "7\\n", []),
+    ],
+)
+def test_the_comment_of_a_workflow_that_failed(tmp_path: Path, report: str, pulls: str, comments: list[str]) -> None:
+    (flow,) = [
+        one for text in blocks("yaml") if isinstance(one := yaml.safe_load(text), dict) and "comment" in one["jobs"]
+    ]
+    (job,) = flow["jobs"].values()
+    assert flow[True] == {"workflow_run": {"workflows": ["performance"], "types": ["completed"]}}, (
+        "YAML reads on as True"
+    )
+    assert "conclusion == 'failure'" in job["if"]
+    assert job["permissions"] == {"actions": "read", "pull-requests": "write"}
+    (step,) = job["steps"]
+    assert "${{" not in step["run"], "an input within a script is run as a part of it"
+    stub = tmp_path / "bin" / "gh"
+    stub.parent.mkdir()
+    stub.write_text(GH)
+    stub.chmod(0o755)
+    given = {
+        "PATH": f"{stub.parent}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+        "REPORT": report,
+        "PULLS": pulls,
+    }
+    given |= {"GH_REPO": "a/b", "RUN": "5", "HEAD": "c0ffee"}
+    done = subprocess.run(
+        ["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=given, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls[0] == "run download 5 --name profiler-check --dir report"
+    assert [call for call in calls if call.startswith("pr")] == [
+        f"pr comment {number} --body-file comment.md" for number in comments
+    ]
+    assert not list(tmp_path.rglob("HACKED"))
+    if comments:
+        assert calls[1].startswith("api repos/a/b/commits/c0ffee/pulls ")
+        text = (tmp_path / "comment.md").read_text()
+        assert text.startswith("## FAIL\n")
+        assert not re.search(r"@\w", text), "nobody is notified"
 
 
 def test_every_option_of_the_page_is_one_of_the_command() -> None:

@@ -355,18 +355,16 @@ class JudgedRun:
 
 
 def compare_findings(before: JudgedRun, after: JudgedRun) -> tuple[FindingChange, ...]:
-    """What became of each cause of a step's time, the worst first. A finding of low confidence is none."""
+    """What became of each cause of a step's time, the worst first. A cause of low confidence in both runs is none."""
     first, last = (
-        {
-            each.rule.name: each
-            for each in run.findings
-            if each.has_cure and each.confidence is not Confidence.LOW and not each.is_of_run
-        }
+        {each.rule.name: each for each in run.findings if each.has_cure and not each.is_of_run}
         for run in (before, after)
     )
     changes = []
     for name in {**first, **last}:
         old, new = first.get(name), last.get(name)
+        if all(each is None or each.confidence is Confidence.LOW for each in (old, new)):
+            continue
         if old is not None and new is not None:
             state = _growth(old, new)
         elif new is not None:

@@ -64,11 +64,11 @@ def test_a_cost_that_is_a_small_share_of_a_longer_step_may_have_been_there() -> 
         assert change.state is FindingState.UNKNOWN
 
 
-def test_what_is_not_sure_is_no_finding() -> None:
+def test_what_is_not_sure_is_no_finding_but_not_new_later() -> None:
     unsure = replace(PYTHON, confidence=Confidence.LOW)
     assert compare_findings(run(unsure), run(unsure)) == ()
     [change] = compare_findings(run(unsure), run(PYTHON))
-    assert change.state is FindingState.NEW
+    assert change.state is FindingState.REMAINS
 
 
 def test_the_worst_comes_first() -> None:

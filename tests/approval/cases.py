@@ -171,7 +171,6 @@ def made_up_result(name: str) -> Output:
             "JUnit": render_junit(result),
             "annotations": "\n".join(workflow_commands(result, repository)),
             "SARIF": alerts.render_sarif(result, repository).replace(__version__, "<version>"),
-            "Code Quality": alerts.render_code_quality(result, repository),
         }
     )
     return output

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,10 @@ from profiler.check.counters import baseline
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
 from profiler.check.counters.file_changes import file_changes
-from profiler.check.model import FAIL, Counted, CounterLine, Limits
+from profiler.check.model import FAIL, Counted, CounterLine, GateResult, Limits
+from profiler.check.modes.finish import conclude
+from profiler.check.outputs.first_screen import first_screen
+from profiler.check.outputs.rises import failing, find_rises
 from profiler.run.model import Run
 from profiler.run.tables import ENV_COUNT
 from tests.benchmarks.planted_faults import FAULTS
@@ -70,9 +73,15 @@ class Judgement:
 
     edit: Edit
     state: str
-    lines: tuple[CounterLine, ...]
+    result: GateResult
     is_named: bool
     """Whether the first line that it names is one that the change wrote."""
+    is_counted: bool
+    """Whether the first line at which it tells a rise is one that the change wrote."""
+
+    @property
+    def lines(self) -> tuple[CounterLine, ...]:
+        return self.result.counters
 
 
 class Gate:
@@ -102,19 +111,15 @@ class Gate:
         lines = compare(baseline.as_processes(self.section), [variant, variant], Limits(), changes)
         for name in edit.files:
             (self.folder / name).unlink()
-        named = _first_place(lines) in _written(self.program, files)
-        return Judgement(edit, overall(lines), lines, named)
-
-
-def _first_place(lines: Sequence[CounterLine]) -> str:
-    """The line that the first counter that fails names first: the one that the diff wrote, where it tells that."""
-    for line in lines:
-        for reason in line.reasons if line.state == FAIL else ():
-            if reason.code == "written-elsewhere":
-                return str(reason.values["places"][0])
-        if line.state == FAIL and line.changes:
-            return f"{line.changes[0].file}:{line.changes[0].line}"
-    return ""
+        hunks = tuple(hunk for change in changes for hunk in change.hunks) if overall(lines) == FAIL else ()
+        result = GateResult(counters=lines, counters_state=overall(lines), mode="baseline", hunks=hunks)
+        result = conclude(replace(result, baseline_file="counters.json"))
+        written = _written(self.program, files)
+        rises = find_rises(failing(result), hunks)
+        places = [place.path for place in first_screen(result, ()).places]
+        first = rises[0].changes[0] if rises else None
+        is_counted = first is not None and f"{first.file}:{first.line}" in written
+        return Judgement(edit, result.state, result, bool(places) and places[0] in written, is_counted)
 
 
 def _written(program: str, files: Mapping[str, str]) -> set[str]:
@@ -142,12 +147,10 @@ def table(judgements: Sequence[Judgement]) -> str:
     rows = []
     for each in judgements:
         failed = [line for line in each.lines if line.state == FAIL]
-        what = ", ".join(
-            f"{line.counter}{''.join(f' {change.file}:{change.line}' for change in line.changes[:1])}"
-            for line in failed
-        )
         held = "held out" if each.edit.held_out else ""
-        rows.append(f"{each.state:12} {each.edit.program:16} {each.edit.name:58} {held:9} {what}")
+        what = each.result.sentence if failed else ""
+        named = ("named " if each.is_named else "ELSEWHERE ") * bool(failed)
+        rows.append(f"{each.state:12} {each.edit.program:16} {each.edit.name:58} {held:9} {named}{what}")
     return "\n".join(rows)
 
 
@@ -161,5 +164,6 @@ if __name__ == "__main__":
         print(f"\n{title}\n{table(results)}")
         failed = [each for each in results if each.state == FAIL]
         print(
-            f"FAIL: {len(failed)} of {len(results)}; first at a line of the change: {sum(e.is_named for e in failed)}"
+            f"FAIL: {len(failed)} of {len(results)}; first at a line of the change: {sum(e.is_named for e in failed)}; "
+            f"first rise there: {sum(e.is_counted for e in failed)}"
         )

@@ -239,4 +239,42 @@ FAULTS: Final = (
         ),
         held_out=True,
     ),
+    Edit(
+        GPT,
+        "the model runs twice",
+        (
+            (
+                "    logits, loss = model(X, Y)\n    X, Y",
+                "    for _ in range(2):\n        logits, loss = model(X, Y)\n    X, Y",
+            ),
+        ),
+    ),
+    Edit(
+        RESNET,
+        "each micro-batch is computed twice",
+        (
+            (
+                "        meter.update(loss, outputs, targets)\n",
+                (
+                    "        (criterion(net(inputs), targets) / 1e6).backward()\n"
+                    "        meter.update(loss, outputs, targets)\n"
+                ),
+            ),
+        ),
+    ),
+    Edit(
+        UNET,
+        "the average is updated twice",
+        (("        self.update_ema()\n", "        for _ in range(2):\n            self.update_ema()\n"),),
+    ),
+    Edit(
+        UNET,
+        "gradients are computed for a model that is not trained",
+        (
+            (
+                "            masks_pred = self.model(images)\n",
+                "            masks_pred = self.model(images)\n            self.teacher = self.ema(images)\n",
+            ),
+        ),
+    ),
 )

@@ -26,7 +26,7 @@ interleave.BLOCK_S, interleave.BLOCKS = 0.002, ((float("inf"), 8),)
 sys.exit(main(["check", *sys.argv[1:]]))
 """
 """`check` with few short blocks, as a program of its own."""
-REPORTS = {"check.json", "check.md", "check.html", "junit.xml", "check.sarif", "codequality.json"}
+REPORTS = {"check.json", "check.md", "check.html", "junit.xml", "check.sarif"}
 
 
 def train(amount: int = 2000, syncs: int = 3) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,66 @@ def test_exact_counts_against_a_revision_and_in_a_file_of_two_configurations(
     lines = {each["counter"]: each for each in check_report("changed")["counters"]["lines"]}
     assert [(change["kind"], change["line"]) for change in lines["operators"]["changes"]] == [("appeared", line)]
     assert any("+    again = model(data)" in hunk["lines"] for hunk in check_report("changed")["hunks"])
+
+
+MODEL = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(8, 8)
+        self.last = torch.nn.Linear(8, 2)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = torch.relu(x)
+        x = self.last(x)
+        return x.square().mean()
+"""
+TWO_FILES = """
+import torch
+from model import Net
+
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+data = torch.randn(64, 8)
+while True:
+    loss = net(data)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [("--against", "HEAD"), ("--baseline", "b.json")])
+def test_a_call_in_a_loop_is_named_and_the_lines_that_it_runs_are_one(
+    here: Path, capsys: pytest.CaptureFixture[str], way: tuple[str, str]
+) -> None:
+    (here / "model.py").write_text(MODEL)
+    (here / "train.py").write_text(TWO_FILES)
+    (here / "test_model.py").write_text("x = 1\n")
+    make_repository("train.py", "model.py", "test_model.py")
+    command = ["check", "--count", "--set", "warmup=1", "--set", "steps=4", *way]
+    if way[0] == "--baseline":
+        assert main([*command, "--update", "--out", "made", "--", sys.executable, "train.py"]) == 0
+    (here / "test_model.py").write_text("x = f(1)\n")
+    twice = "    net(data).backward()\n    loss = net(data)\n"
+    (here / "train.py").write_text(TWO_FILES.replace("    loss = net(data)\n", twice))
+    capsys.readouterr()
+    assert main([*command, "--out", "out", "--", sys.executable, "train.py"]) == 1
+    shown = capsys.readouterr().out
+    assert "net(data).backward()" in shown
+    assert "changed in this diff" in shown
+    assert re.search(
+        r"^2 times as many operators  model.py:\d+ \(Net.forward\) and 3 more lines ", shown, re.MULTILINE
+    ), shown
+    assert shown.count("model.py:") <= 2, "four lines are one; the verdict names the first line of another counter"
+    files = [hunk["file"] for hunk in check_report()["hunks"]]
+    assert files[0] == "train.py", "the program does not run its tests"
 
 
 @pytest.mark.slow

@@ -245,8 +245,6 @@ def _line(
         risen = sum(change.after - change.before for change in rose)
         if above(risen, allowed - before.range[1]):
             state, reasons = FAIL, (Notice("lines-rose", {"risen": risen}), *_earlier(rose, changes))
-    if state == FAIL:
-        reasons = (*reasons, *_written_elsewhere(rose, files or ()))
     return CounterLine(
         name,
         state,
@@ -295,15 +293,6 @@ def _earlier(rose: Sequence[Change], changes: Sequence[Change]) -> Iterator[Noti
             if is_same and is_earlier(change.stage, other.stage):
                 yield Notice("waits-earlier", {"now": change.stage, "before": other.stage})
                 return
-
-
-def _written_elsewhere(rose: Sequence[Change], files: Sequence[FileChange]) -> Iterator[Notice]:
-    """Which lines the diff wrote, where no line that counts more is one of them: they call it, or keep its memory."""
-    written = {change.candidate: change.written() for change in files}
-    if rose and all(each.file in written and each.line not in written[each.file] for each in rose):
-        begins = [f"{file}:{line}" for file, lines in written.items() for line in lines if line - 1 not in lines]
-        if begins:
-            yield Notice("written-elsewhere", {"places": begins})
 
 
 def _budgeted(line: CounterLine, candidate: Sequence[Counted], budget: Budget | None) -> CounterLine:

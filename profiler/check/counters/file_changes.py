@@ -38,10 +38,6 @@ class FileChange:
     """Neighboring lines of the base, and those of the candidate that stand in their place."""
     hunks: tuple[Hunk, ...] = ()
 
-    def written(self) -> tuple[int, ...]:
-        """The lines of the candidate that the base does not have."""
-        return tuple(number for hunk in self.hunks for number, text in hunk.numbered() if text.startswith("+"))
-
 
 def content_id(content: bytes) -> str:
     """The id that git gives to this content of a file."""

@@ -20,9 +20,12 @@ def run_check(args: argparse.Namespace) -> int:
     mode = choose_mode(args, sides, command, history=table.history)
     if mode is Mode.HISTORY:
         from profiler.check.history import read
-        from profiler.check.outputs.history import print_history
+        from profiler.check.outputs.history import print_history, write_page
 
-        print_history(read(Path(str(table.history))), stream=sys.stdout)
+        shown = read(Path(str(table.history)))
+        print_history(shown, stream=sys.stdout)
+        if args.out is not None:
+            print(f"page: {write_page(shown, args.out)}")
         return 0
     from profiler.check.modes import counters, interleaved
     from profiler.core.checked import limited_to

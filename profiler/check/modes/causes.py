@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from profiler.check.counters.operators import GROWTH
-from profiler.check.model import FAIL, Change, CounterLine, WorseCause
+from profiler.check.model import FAIL, Change, CounterLine, Hunk, WorseCause
 
 if TYPE_CHECKING:
     from profiler.analyse.finding import RuleText
@@ -24,8 +26,14 @@ _RULES: Final = {
 """Other counters of which every rise has one cause -> its rule."""
 
 
-def worse_causes(comparison: Comparison) -> Iterator[WorseCause]:
-    """The findings about the candidate that the base does not have, or that cost less in it."""
+def worse_causes(comparison: Comparison, hunks: Sequence[Hunk] | None = None) -> Iterator[WorseCause]:
+    """The findings about the candidate that the base does not have, or that cost less in it.
+
+    A finding at a line far from every change is not new: it costs more than in the base, where it was too small to be
+    named.
+
+    :param hunks: all that changed in the files of findings; None: not known.
+    """
     from profiler.analyse.finding import FindingState, compare_findings
     from profiler.report.finding_text import change_sentence, finding_text
 
@@ -34,11 +42,15 @@ def worse_causes(comparison: Comparison) -> Iterator[WorseCause]:
         if change.state in (FindingState.NEW, FindingState.GREW):
             finding = change.finding
             site = finding.sites[0] if finding.sites else None
+            is_old = site is not None and hunks is not None and not _is_changed(site.file, site.line, hunks)
+            if is_old and change.state is FindingState.NEW:
+                change = replace(change, state=FindingState.GREW)
+            before = None if is_old else 0.0
             yield WorseCause(
                 finding.rule.name,
                 site.file if site else "",
                 site.line if site else 0,
-                change.before.seconds if change.before else 0.0,
+                change.before.seconds if change.before else before,
                 finding.seconds,
                 change_sentence(change),
                 finding_text(finding).fix,
@@ -46,11 +58,23 @@ def worse_causes(comparison: Comparison) -> Iterator[WorseCause]:
             )
 
 
+def changed_first(causes: Iterable[WorseCause], hunks: Sequence[Hunk]) -> tuple[WorseCause, ...]:
+    """The causes, those at lines that the diff changed first."""
+    return tuple(sorted(causes, key=lambda cause: not _is_changed(cause.file, cause.line, hunks)))
+
+
+def _is_changed(file: str, line: int, hunks: Sequence[Hunk]) -> bool:
+    """Whether a hunk has the line, as one that changed or as one beside it: a statement may take several lines."""
+    name = PurePath(file).name
+    return any(PurePath(hunk.file).name == name and line in dict(hunk.numbered()) for hunk in hunks)
+
+
 def counted_causes(lines: Iterable[CounterLine]) -> Iterator[WorseCause]:
     """The causes that a rise of a counter at a line shows, of the counters that fail the check.
 
-    Only the number of calls is known, and not what they cost. Memory that stays in use is a cause of its own where
-    there is no other: another one, such as a mask that selects more in the last step, changes it too.
+    Only the number of calls is known, and not what they cost. A cause that the base has at the same line comes after
+    the others. Memory that stays in use is a cause of its own where there is no other: another one, such as a mask
+    that selects more in the last step, changes it too.
     """
     lines = tuple(lines)
     causes = list(_causes(line for line in lines if line.counter != GROWTH))
@@ -62,16 +86,17 @@ def _causes(lines: Iterable[CounterLine]) -> Iterator[WorseCause]:
 
     lines = tuple(lines)
     copied = copied_bytes(change for line in lines if line.scope == "step" for change in line.changes)
+    found: list[tuple[bool, WorseCause]] = []
     for line in lines:
         if line.state != FAIL or line.scope != "step":
             continue
         for change in line.changes:
             rule = rule_of_line(change, copied) if change.after > change.before else None
             if rule is not None:
-                sentence = counted_cause(rule, line, change)
-                yield WorseCause(
-                    rule.name, change.file, change.line, None, None, sentence, rule.fix, counter=line.counter
-                )
+                is_old = change.before > 0 and rule_of_line(replace(change, after=change.before), copied) is rule
+                cause = WorseCause(rule.name, change.file, change.line, None, None, "", rule.fix, counter=line.counter)
+                found.append((is_old, replace(cause, sentence=counted_cause(rule, line, change))))
+    return (cause for _, cause in sorted(found, key=lambda each: each[0]))
 
 
 def copied_bytes(changes: Iterable[Change]) -> dict[tuple[str, int, str], float]:

@@ -30,8 +30,8 @@ from profiler.check.model import (
     Counted,
     CounterLine,
     GateResult,
-    Hunk,
     SideInfo,
+    is_code,
 )
 from profiler.check.modes.finish import CI, finish, is_true
 from profiler.check.modes.sides import (
@@ -45,6 +45,7 @@ from profiler.check.modes.sides import (
     record_counters,
     short_program,
     side_differences,
+    source_diff,
     warnings_of_steps,
     work_of,
 )
@@ -54,7 +55,7 @@ from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import STEPS
 from profiler.check.worktree.paths import refuse_working_tree
 from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
-from profiler.check.worktree.source_diff import changed_lines, is_code, new_files
+from profiler.check.worktree.source_diff import changed_lines, new_files
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.core.virtual_devices import virtual_devices
@@ -181,7 +182,7 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
             *(Notice("script-renamed", {"former": section.key["program"], **renamed}) for _ in renamed),
             *(per_sample(base, recordings.counted) if reasons else not_seen(recordings)),
         ),
-        hunks=_hunks_of_rises(lines, files),
+        hunks=tuple(hunk for change in files for hunk in change.hunks) if overall(lines) == FAIL else (),
         baseline_file=str(path),
     )
     return result, recordings
@@ -275,9 +276,11 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
                 ),
             ),
             machine=fingerprint(recordings[CANDIDATE].runs),
-            hunks=_hunks_of_rises(lines, files),
         )
-        return finish(result, settings)
+        diff = source_diff(sides)
+        if diff is not None:
+            diff = replace(diff, folder=Path(roots[CANDIDATE]), files=tuple(sorted(baseline.counted_files(after))))
+        return finish(result, settings, diff=diff)
 
 
 def _unreached(base: PreparedSide, candidate: Recordings, root: str) -> list[str]:
@@ -310,12 +313,6 @@ def _scaled_work(
             if factor is not None and factor > 1:
                 return (Notice("work-scaled", {"counter": amounts, "factor": factor}),)
     return ()
-
-
-def _hunks_of_rises(lines: Sequence[CounterLine], files: Sequence[FileChange]) -> tuple[Hunk, ...]:
-    """What changed in the files in which a counter that fails rose."""
-    risen = {change.file for line in lines if line.state != PASS for change in line.changes}
-    return tuple(hunk for change in files if change.candidate in risen for hunk in change.hunks)
 
 
 def merge_baseline(result: GateResult, file: GateResult) -> GateResult:

@@ -31,7 +31,7 @@ from profiler.check.model import (
     CounterLine,
     GateResult,
 )
-from profiler.check.modes.causes import counted_causes, worse_causes
+from profiler.check.modes.causes import changed_first, counted_causes, worse_causes
 from profiler.check.outputs import json
 from profiler.check.outputs.alerts import RepositoryPaths
 from profiler.check.outputs.cases import workflow_commands
@@ -83,29 +83,30 @@ def finish(
 def _finish(
     result: GateResult, settings: Settings, sides: Mapping[str, Recordings] | None, diff: SourceDiff | None
 ) -> int:
-    result = conclude(
-        replace(
-            result,
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=time.monotonic() - settings.started,
-            out=str(settings.out),
-            options=settings.options,
-            warnings=(*result.warnings, *budget_warnings(result.counters), *unused_limits(result)),
-            notes=(*result.notes, *settings.notes),
-        )
+    result = replace(
+        result,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=time.monotonic() - settings.started,
+        out=str(settings.out),
+        options=settings.options,
+        warnings=(*result.warnings, *budget_warnings(result.counters), *unused_limits(result)),
+        notes=(*result.notes, *settings.notes),
     )
     comparison: Comparison | None = None
     with reported("the page has no comparison of the runs"):
         comparison = _compare_runs(sides)
     if comparison is not None and any(side.detail for side in (sides or {}).values()):
         result = replace(result, explanation=comparison.verdict)  # it tells where the time went
-    timed = tuple(worse_causes(comparison)) if comparison is not None else ()
+    is_failed = FAIL in (result.counters_state, result.throughput and result.throughput.state)
+    changed: GateResult | None = None
+    if diff is not None and is_failed:
+        with reported("the lines that changed could not be shown"):
+            changed = _with_changes(result, comparison, diff)
+    result = changed or result
+    timed = tuple(worse_causes(comparison, changed.hunks if changed else None)) if comparison is not None else ()
     known = {cause.rule for cause in timed}
     counted = (cause for cause in counted_causes(result.counters) if cause.rule not in known)
-    result = replace(result, causes=(*timed, *counted))
-    if diff is not None and result.state == FAIL:
-        with reported("the lines that changed could not be shown"):
-            result = _with_changes(result, comparison, diff)
+    result = conclude(replace(result, causes=changed_first((*timed, *counted), result.hunks)))
     _print(result)
     complete = _write(result, settings.out, comparison)
     if summary := os.environ.get(SUMMARY):
@@ -205,8 +206,8 @@ def _append_to_history(path: Path, result: GateResult) -> bool:
     return False
 
 
-def _with_changes(result: GateResult, comparison: Comparison | None, diff: SourceDiff) -> GateResult:
-    """The result with the lines that take longer, and with what changed in their files and those of counters."""
+def _with_changes(result: GateResult, comparison: Comparison | None, diff: SourceDiff) -> GateResult | None:
+    """The result with the lines that take longer, and with what the diff changed; None: git cannot tell it."""
     base, candidate = comparison.sides if comparison else (None, None)
     times = None
     if base and candidate and base.detail and candidate.detail and result.base.step_time and result.candidate.step_time:
@@ -217,7 +218,7 @@ def _with_changes(result: GateResult, comparison: Comparison | None, diff: Sourc
     files = [change.file for line in result.counters for change in line.changes]
     hunks = diff.hunks([*files, *(file for file, _ in times[1].lines)] if times else files)
     if hunks is None:
-        return result
+        return None
     return replace(result, hunks=hunks, slower_lines=slower_lines(*times, hunks) if times else None)
 
 

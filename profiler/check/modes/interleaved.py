@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import sys
 import time
@@ -45,6 +46,7 @@ from profiler.check.modes.sides import (
     record_counters,
     record_explanations,
     side_differences,
+    source_diff,
     warnings_of_steps,
     work_of,
 )
@@ -58,7 +60,6 @@ from profiler.check.speed.sequential import CONFIRM_LOOKS, edges
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
 from profiler.check.worktree.paths import refuse_working_tree
 from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
-from profiler.check.worktree.source_diff import SourceDiff
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import masked_command
 from profiler.core.notice import Notice
@@ -166,19 +167,9 @@ def check_interleaved(
         machine=fingerprint(recordings[BASE].runs),
     )
     code = finish(
-        merge_baseline(result, baseline[0]) if baseline else result, settings, sides=recordings, diff=_diff(sides)
+        merge_baseline(result, baseline[0]) if baseline else result, settings, sides=recordings, diff=source_diff(sides)
     )
     return measured.exit_code or code
-
-
-def _diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
-    """What changed in the files of both sides; None where they are not two versions of one checkout."""
-    base, candidate = sides[BASE], sides[CANDIDATE]
-    if base.repository is None or base.repository != candidate.repository or not base.commit:
-        return None
-    if base.cwd == candidate.cwd:
-        return None
-    return SourceDiff(base.repository, base.commit, candidate.cwd, base.cwd)
 
 
 def _with_rare_steps(speed: Throughput, runner: RoundRunner, limits: Limits) -> tuple[Throughput, int]:
@@ -186,7 +177,7 @@ def _with_rare_steps(speed: Throughput, runner: RoundRunner, limits: Limits) -> 
     it. It takes no longer than the rounds before, which do not reach such steps."""
     before = sum(done.seconds for done in speed.rounds)
     seconds = min(SECONDS, before, math.inf if limits.max_seconds is None else limits.max_seconds - before)
-    if seconds <= 0:
+    if seconds <= 0 or not any(map(_has_rare_work, runner.files)):
         return speed, 0
     with reported("steps that are rare and long were not timed"):
         print("looking for steps that are rare and long", file=sys.stderr)
@@ -198,6 +189,20 @@ def _with_rare_steps(speed: Throughput, runner: RoundRunner, limits: Limits) -> 
         warnings = (*speed.warnings, *((doubt,) if is_open else ()))
         return replace(speed, lines=(*speed.lines, line), state=line.state, warnings=warnings), steps
     return speed, 0
+
+
+_RARE_WORK: Final = re.compile(
+    r"\.eval\(|no_grad|inference_mode|torch\.save|save_pretrained|save_checkpoint|evaluat|validat"
+)
+"""What code that evaluates a model, or saves it, has."""
+
+
+def _has_rare_work(file: str) -> bool:
+    """Whether the code of a file evaluates a model or saves it: else nothing is looked for, since that takes time."""
+    try:
+        return bool(_RARE_WORK.search(Path(file).read_text(encoding="utf-8", errors="replace")))
+    except OSError:
+        return False
 
 
 # ---------------------------------------------------------------- counters of the rounds

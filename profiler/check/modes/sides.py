@@ -17,11 +17,12 @@ from profiler.analyse.window import measured_window
 from profiler.check.counters.counted import counted
 from profiler.check.counters.environment_key import WORK, environment_key, key_differences, work_of_a_step
 from profiler.check.counters.paths import start_folder
-from profiler.check.model import BASE, Counted, Round, SideInfo
+from profiler.check.model import BASE, CANDIDATE, Counted, Round, SideInfo
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.counting import STEPS, record_steps
 from profiler.check.speed.interleave import WARMUP
+from profiler.check.worktree.source_diff import SourceDiff
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import PRIVATE, Privacy, shown_command
 from profiler.core.metrics import CHECKPOINT, EVALUATION, NUMBER
@@ -52,6 +53,16 @@ def prepare_base(rev: str, command: tuple[str, ...], settings: Settings) -> Abst
 
     request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
     return prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True))
+
+
+def source_diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
+    """What changed in the files of both sides; None where they are not two versions of one checkout."""
+    base, candidate = sides[BASE], sides[CANDIDATE]
+    if base.repository is None or base.repository != candidate.repository or not base.commit:
+        return None
+    if base.cwd == candidate.cwd:
+        return None
+    return SourceDiff(base.repository, base.commit, candidate.cwd, base.cwd)
 
 
 def programs_of_sides(

@@ -1,7 +1,7 @@
-"""Counters that changed and causes of a FAIL, as alerts: SARIF 2.1.0 for GitHub, Code Quality for GitLab.
+"""Counters that changed and causes of a FAIL, as alerts of SARIF 2.1.0.
 
 Sources: Static Analysis Results Interchange Format (SARIF) Version 2.1.0, OASIS Standard, 27 March 2020 (the section
-numbers below); GitHub's documentation of SARIF support for code scanning; GitLab's documentation of Code Quality.
+numbers below); GitHub's documentation of SARIF support for code scanning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from urllib.parse import quote
 from profiler import __version__
 from profiler.check.model import FAIL, PASS, Change, CounterLine, GateResult
 from profiler.check.outputs import format as fmt
-from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import excerpt, hunk_at
 from profiler.core import units
 from profiler.core.facts import repository_folder
@@ -41,8 +40,6 @@ MAX_RULE_TEXT: Final = 1024
 """Characters that GitHub's code scanning allows."""
 ROOT: Final = "%SRCROOT%"
 """Code scanning takes this for the repository's root (3.14.14)."""
-_SEVERITIES: Final = {ERROR: "major", WARNING: "minor", NOTE: "info"}
-"""Code Quality has info, minor, major, critical and blocker."""
 
 
 # ---------------------------------------------------------------- files
@@ -210,49 +207,6 @@ def _level(line: CounterLine, change: Change) -> str:
     return ERROR if line.state == FAIL else WARNING
 
 
-# ---------------------------------------------------------------- the files
-
-
-def render_code_quality(result: GateResult, repository: RepositoryPaths) -> str:
-    """The complete Code Quality report."""
-    entries = [
-        _quality_entry(
-            alert.message,
-            alert.rule.name,
-            alert.fingerprint,
-            _SEVERITIES[alert.level],
-            (repository.label(alert.file) or "unknown", alert.line),
-        )
-        for alert in find_alerts(result, repository)
-    ]
-    for line in result.counters:
-        if (
-            line.state != PASS and not line.changes and not line.largest and result.baseline_file
-        ):  # shown at the baseline
-            sentence = fmt.counter_sentence(line, fmt.base_noun(result), text.reasons(line.reasons))
-            digest = fingerprint(rule_name(line), result.baseline_file)
-            severity = _SEVERITIES[ERROR if line.state == FAIL else WARNING]
-            location = (repository.label(result.baseline_file), 1)
-            entries.append(_quality_entry(sentence, rule_name(line), digest, severity, location))
-    return _render(entries)
-
-
-def _render(document: Any) -> str:
-    return json.dumps(clean(document), indent=2, allow_nan=False) + "\n"
-
-
-def _quality_entry(
-    description: str, rule: str, digest: str, severity: str, location: tuple[str, int]
-) -> dict[str, Any]:
-    return {
-        "description": description,
-        "check_name": rule,
-        "fingerprint": digest,
-        "severity": severity,
-        "location": {"path": location[0], "lines": {"begin": max(1, location[1])}},
-    }
-
-
 # ---------------------------------------------------------------- SARIF
 
 
@@ -275,7 +229,8 @@ def render_sarif(result: GateResult, repository: RepositoryPaths) -> str:
         "results": [_sarif_result(alert, indices[alert.rule.name], repository) for alert in alerts],
         "properties": {"state": result.state, "sentence": result.sentence},
     }
-    return _render({"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]})
+    document = {"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]}
+    return json.dumps(clean(document), indent=2, allow_nan=False) + "\n"
 
 
 def _counter_rule(line: CounterLine, base: str) -> AlertRule:

@@ -15,7 +15,6 @@ from profiler.check.model import (
     NOT_COMPARABLE,
     PASS,
     STATES,
-    Change,
     ChangeKind,
     GateResult,
     Throughput,
@@ -23,6 +22,7 @@ from profiler.check.model import (
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.alerts import ERROR, WARNING, RepositoryPaths
+from profiler.check.outputs.rises import Rise, find_rises
 from profiler.core.terminal import plain
 
 COUNTERS: Final = "counters"
@@ -46,7 +46,8 @@ class Case:
     name: str
     state: str
     message: str
-    changes: tuple[Change, ...] = ()
+    rises: tuple[Rise, ...] = ()
+    """The lines at which it rose, or shrank, in the order in which they are told."""
     fewer: bool = False
     """It passes with less than the baseline."""
 
@@ -63,12 +64,11 @@ def _counter_cases(result: GateResult) -> list[Case]:
     counters = []
     for line in result.counters:
         sentence = fmt.counter_sentence(line, fmt.base_noun(result), text.reasons(line.reasons))
-        fewer_changes = [change for change in line.other_changes if change.kind is ChangeKind.SHRANK]
-        message = "; ".join((sentence, *map(fmt.site, line.changes)))
+        rises = find_rises((line,), result.hunks)
+        fell = [Rise((change,)) for change in line.other_changes if change.kind is ChangeKind.SHRANK]
+        message = "; ".join((sentence, *map(text.rise_sentence, rises)))
         fewer = line.state == PASS and fmt.is_fewer(line)
-        counters.append(
-            Case(COUNTERS, fmt.counter_name(line), line.state, message, (*line.changes, *fewer_changes), fewer=fewer)
-        )
+        counters.append(Case(COUNTERS, fmt.counter_name(line), line.state, message, (*rises, *fell), fewer=fewer))
     if _is_worse(result.counters_state, counters):
         reason = plain(text.reasons(result.counters_reasons) or result.sentence)
         counters.append(Case(COUNTERS, "all counters", result.counters_state or FAIL, reason))
@@ -157,10 +157,11 @@ def workflow_commands(result: GateResult, repository: RepositoryPaths) -> tuple[
     Syntax and escaping: GitHub's documentation of workflow commands.
     """
     commands: dict[str, list[str]] = {ERROR: [], WARNING: [], NOTICE: []}
+    shown: set[tuple[str, int]] = set()
     for case in cases(result):
         kind = _KINDS.get(case.state, NOTICE if case.fewer else "")
         if kind:
-            commands[kind] += _case_commands(case, kind, repository, fmt.base_noun(result))
+            commands[kind] += _case_commands(case, kind, repository, fmt.base_noun(result), shown)
     commands[WARNING] += [command(WARNING, line, title="A warning about this check") for line in text.warnings(result)]
     for kind, lines in commands.items():
         if len(lines) > MAX_ANNOTATIONS:
@@ -170,19 +171,27 @@ def workflow_commands(result: GateResult, repository: RepositoryPaths) -> tuple[
     return tuple(line for lines in commands.values() for line in lines)
 
 
-def _case_commands(case: Case, kind: str, repository: RepositoryPaths, base: str) -> Iterator[str]:
-    """One command for each line that changed in the direction that matters; if there is none, one for the case."""
+def _case_commands(
+    case: Case, kind: str, repository: RepositoryPaths, base: str, shown: set[tuple[str, int]]
+) -> Iterator[str]:
+    """One command for each line that changed in the direction that matters; if there is none, one for the case.
+
+    :param shown: file and line of earlier commands, which get no other one; those of these are added.
+    """
     fewer = "fewer, refresh the baseline" if base == "baseline" else "fewer"
     title = f"{case.name}: {case.state if case.state != PASS else fewer}"
-    changes = [change for change in case.changes if (change.after > change.before) == (kind != NOTICE)]
-    for change in changes:
-        file = repository.relative(change.file)
+    firsts = [(rise, rise.changes[0]) for rise in case.rises]
+    firsts = [(rise, first) for rise, first in firsts if (first.after > first.before) == (kind != NOTICE)]
+    for rise, first in firsts:
+        file, place = repository.relative(first.file), (first.file, first.line)
         if file is None:
-            yield command(kind, fmt.site(change), title=title)
-        else:
-            message = fmt.rise(change) + fmt.function_and_operation(change)
-            yield command(kind, message, title=title, file=file, line=change.line)
-    if not changes:
+            yield command(kind, text.rise_sentence(rise), title=title)
+        elif place not in shown:
+            shown.add(place)
+            message = fmt.rise(first) + fmt.function_and_operation(first)
+            message = text.rise_sentence(rise) if rise.lines > 1 else message
+            yield command(kind, message, title=title, file=file, line=first.line)
+    if not firsts:
         yield command(kind, case.message, title=title)
 
 

@@ -21,6 +21,7 @@ from profiler.check.model import (
 )
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
+from profiler.check.outputs.rises import Rise, changed_places, failing, find_rises
 from profiler.core.metrics import counter_period
 from profiler.core.terminal import called_as, plain
 from profiler.report import blocks as b
@@ -29,11 +30,16 @@ from profiler.report.text import listed, plural
 
 JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", NOT_COMPARABLE: "open", FAIL: "bad"}
 _PLACES: Final = 5
+_CHANGED_PLACES: Final = 2
+"""Changed lines that are shown although they count no more."""
+_AMOUNTS: Final = 2
+"""Counters of a line whose amounts are shown."""
 _ACTIONS: Final = 3
 _HUNK_LINES: Final = 12
 """Lines of a diff beside a line of code: more of them are the business of a diff."""
 _LINE_LENGTH: Final = 120
 """Characters of a line of a diff."""
+_CHANGED: Final = "changed in this diff"
 _EXPLAINED: Final = "explained-candidate"
 """Name of the run that tells where the candidate's time goes."""
 
@@ -67,7 +73,7 @@ def _headline(result: GateResult) -> b.Headline:
 
 def _amounts(result: GateResult) -> Iterator[str]:
     speed, counters = result.throughput, result.counters
-    failed = [line for line in counters if line.state == FAIL]
+    failed = failing(result)
     if result.state == FAIL:
         for line in speed.lines if speed is not None and speed.state == FAIL else ():
             if line.state == FAIL:
@@ -76,7 +82,7 @@ def _amounts(result: GateResult) -> Iterator[str]:
                 break
         if failed:
             rest = len(failed) - 1
-            yield _rise(failed[0]) + (f" ({plural(rest, 'more counter')} too)" if rest else "")
+            yield _rise(failed[0], result.hunks) + (f" ({plural(rest, 'more counter')} too)" if rest else "")
     elif result.state == PASS:
         limits = [each for each in speed.lines if fmt.ruled_out(each)] if speed is not None else []
         if limits:
@@ -96,7 +102,7 @@ def _amounts(result: GateResult) -> Iterator[str]:
             yield text.reasons(result.counters_reasons[:1]) or "counters could not be compared"
 
 
-def _rise(line: CounterLine) -> str:
+def _rise(line: CounterLine, hunks: Sequence[Hunk]) -> str:
     title = fmt.counter_title(line)
     if line.after is not None and fmt.is_over_budget_only(line):
         return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0)
@@ -104,19 +110,21 @@ def _rise(line: CounterLine) -> str:
         return f"{title[:1].lower()}{title[1:]} are new"
     before, after, _ = fmt.counter_amounts(line)
     if before == after:
-        return text.rise(line)
+        return text.rise(line, hunks)
     period = counter_period(line.counter)
     return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rose from {before} to {after} {period}"
 
 
 def _why(result: GateResult) -> Iterator[str]:
-    """What caused a FAIL, or where its time went; what a PASS did not see; counts per sample of other work; else the
-    sentence of the result."""
+    """What the diff changed, what caused a FAIL, or where its time went; what a PASS did not see; counts per sample of
+    other work; else the sentence of the result."""
     notes = [note for note in result.notes if note.code in ("not-seen", "per-sample")]
+    told = list(text.unwritten(result)) if result.state == FAIL else []
+    yield from told
     if result.state == FAIL and (result.causes or result.explanation):
         yield plain(result.causes[0].sentence if result.causes else result.explanation)
     elif result.state in (FAIL, INCONCLUSIVE):
-        yield text.headline(result)
+        yield from () if told else (text.headline(result),)
     else:
         yield from (plain(text.sentence(note)) for note in notes)
 
@@ -158,20 +166,28 @@ def _cores(result: GateResult) -> str:
 
 
 def _places(result: GateResult) -> Iterator[b.CodePlace]:
-    """The lines at which counters of a FAIL rose, then those that take longer; a hunk stands at its first line."""
+    """The lines of a FAIL at which counters rose or that take longer, those that the diff wrote first. Where it wrote
+    none of them, the lines that it changed are the first. A hunk stands at its first line."""
     shown: set[Hunk] = set()
-    failing = [line for line in result.counters if line.state == FAIL]
-    changes = [change for line in failing for change in line.changes if change.after > change.before]
+    failed = failing(result)
+    rises = list(find_rises(failed, result.hunks))
+    slower = sorted(result.slower_lines or (), key=lambda line: not line.is_changed)
+    places = list[tuple[tuple[str, int], b.CodePlace]]()
+    if any(True for _ in text.unwritten(result)):
+        for file, number, source in list(changed_places(result.hunks))[:_CHANGED_PLACES]:
+            names = (f"{name}:{number}" for name in (short_path(plain(file)), plain(file)))
+            places.append(((file, number), b.CodePlace(0.0, next(names), plain(source), next(names), _CHANGED)))
+    rises += [Rise((each,)) for line in failed if fmt.is_over_budget_only(line) for each in line.largest]
+    places += [((each.changes[0].file, each.changes[0].line), _counted(each)) for each in rises]
     step = result.base.step_time or 0.0
-    changes += [change for line in failing if fmt.is_over_budget_only(line) for change in line.largest]
-    places = [((each.file, each.line), _counted(each)) for each in changes]
-    for each in result.slower_lines or ():
+    for each in slower:
         key, place = (each.file, each.line), _slower(each, step)
         at = next((index for index, (known, _) in enumerate(places) if known == key), None)
         if at is None:
             places.append((key, place))
         else:  # one line for both
             places[at] = key, replace(place, change=f"{places[at][1].change}; {place.change}")
+    places.sort(key=lambda each: _CHANGED not in each[1].change + each[1].location)
     for (file, line), place in places[:_PLACES]:
         hunk = hunk_at(result, file, line)
         if hunk is None or hunk in shown:
@@ -183,19 +199,28 @@ def _places(result: GateResult) -> Iterator[b.CodePlace]:
 
 def hunk_at(result: GateResult, file: str, line: int) -> Hunk | None:
     """The part of the diff that changed this line of the candidate, or one beside it."""
-    return next((hunk for hunk in result.hunks if hunk.file == file and _has_line(hunk, line)), None)
+    return next((hunk for hunk in result.hunks if hunk.file == file and _changes_line(hunk, line)), None)
 
 
-def _counted(change: Change) -> b.CodePlace:
-    before, after = fmt.amounts((change.before, change.after), change.counter)
-    noun = fmt.counter_noun(change.counter, change.after)
-    return b.CodePlace(
-        0.0,
-        f"{fmt.location(change, short_path(change.file))}{fmt.function_and_operation(change)}",
-        plain(change.source),
-        path=fmt.location(change),
-        change=f"{before} → {after} {noun}" if change.before != change.after else f"{after} {noun}",
-    )
+def _counted(rise: Rise) -> b.CodePlace:
+    first = rise.changes[0]
+    place = f"{fmt.location(first, short_path(first.file))}{fmt.function_and_operation(first)}"
+    place += f", {_CHANGED}" * rise.is_written
+    change = ", ".join(_amounts_of(rise.changes))
+    if rise.lines > 1:
+        place, change = f"{place} and {plural(rise.lines - 1, 'more line')}", text.times_as_much(rise)
+    return b.CodePlace(0.0, place, plain(first.source), fmt.location(first), change)
+
+
+def _amounts_of(changes: Sequence[Change]) -> Iterator[str]:
+    """`0 → 1 sync`, for the first counters of a line and the period of the first one."""
+    period = counter_period(changes[0].counter)
+    names = dict.fromkeys(each.counter for each in changes if counter_period(each.counter) == period)
+    for name in list(names)[:_AMOUNTS]:
+        own = [each for each in changes if each.counter == name]
+        sums = sum(each.before for each in own), sum(each.after for each in own)
+        before, after = fmt.amounts(sums, name)
+        yield f"{f'{before} → ' if sums[0] != sums[1] else ''}{after} {fmt.counter_noun(name, sums[1])}"
 
 
 def _slower(line: SlowerLine, step: float) -> b.CodePlace:
@@ -205,16 +230,16 @@ def _slower(line: SlowerLine, step: float) -> b.CodePlace:
     before, after = fmt.slower_times(line)
     return b.CodePlace(
         share,
-        f"{short_path(plain(line.file))}:{line.line}{function}",
+        f"{short_path(plain(line.file))}:{line.line}{function}" + f", {_CHANGED}" * line.is_changed,
         plain(line.source),
         f"{plain(line.file)}:{line.line}",
         f"{before} → {after}{more}",
     )
 
 
-def _has_line(hunk: Hunk, line: int) -> bool:
-    """Whether a hunk adds this line of the candidate, or one beside it."""
-    return any(abs(number - line) <= 1 and text.startswith("+") for number, text in hunk.numbered())
+def _changes_line(hunk: Hunk, line: int) -> bool:
+    """Whether a hunk adds this line of the candidate or one beside it, or removes one there."""
+    return any(abs(number - line) <= 1 and not text.startswith(" ") for number, text in hunk.numbered())
 
 
 def excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
@@ -241,8 +266,6 @@ def _places_note(result: GateResult, places: Sequence[b.CodePlace]) -> str:
         notes.append(unknown if result.slower_lines is None else known)
     elif not places:
         notes.append("No line is known at which a counter rose.")
-    if places and result.hunks and not any(place.diff for place in places):
-        notes.append("The diff has none of these lines: what they call or are given has changed.")
     return " ".join(notes)
 
 

@@ -170,20 +170,20 @@ def rise(change: Change) -> str:
     return f"{'-' if difference < 0 else '+'}{size} {what}"
 
 
-def site(change: Change) -> str:
-    """'+1 sync per step at train.py:104 (train_step, item): total += loss.item()'."""
+def site(change: Change, note: str = "") -> str:
+    """'+1 sync per step at train.py:104 (train_step, item): total += loss.item()', with a note before the code."""
     source = f": {change.source}" if change.source else ""
     gone = " of the base" if change.kind is ChangeKind.VANISHED else ""
     gone += ", which is gone" if gone and not change.stage else ""
     stage = f", {STAGES[change.stage]}" if change.stage in STAGES else ""
-    return f"{rise(change)} at {location(change)}{gone}{function_and_operation(change)}{stage}{source}"
+    return f"{rise(change)} at {location(change)}{gone}{function_and_operation(change)}{stage}{note}{source}"
 
 
 def slower_line(line: SlowerLine) -> str:
     """'train.py:104 (train_step): 400 µs → 3.10 ms per step, changed by the diff'."""
     before, after = slower_times(line)
     function = f" ({plain(line.function)})" if line.function not in ("", "<module>") else ""
-    changed = ", changed by the diff" if line.is_changed else ""
+    changed = ", changed in this diff" if line.is_changed else ""
     return f"{plain(line.file)}:{line.line}{function}: {before} → {after} per step{changed}"
 
 

@@ -1,9 +1,11 @@
-"""Shows a history of checks in the terminal and as Markdown: last results, all series, where levels changed."""
+"""Shows a history of checks in the terminal and as a page: last results, all series, where levels changed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Final, TextIO
 
 from profiler.check.changepoints import ALPHA, MIN_RESULTS, Shift
@@ -21,6 +23,8 @@ from profiler.report.text import capitalized, plural
 _LISTED: Final = 10
 """Results that are listed; series that none of them belongs to are only counted."""
 _CURVE_WIDTH: Final = 32
+_MAX_PANELS: Final = 12
+"""Series that the page draws; the table has all."""
 _MINUTE: Final = 16
 """Characters of a time to the minute: 2026-05-01T12:30."""
 
@@ -34,6 +38,47 @@ def print_history(history: History, *, stream: TextIO) -> None:
 
     console = Console(file=stream, highlight=False)
     print_report(history_report(history, unicode=is_unicode(console)), full=True, console=console)
+
+
+def write_page(history: History, folder: Path) -> Path:
+    """Write a history as `history.html` into a folder; returns its path.
+
+    :raises ProfilerError: it cannot be written.
+    """
+    from profiler.report.render import html
+    from profiler.report.write import write_text
+
+    report, every = history_report(history), all_series(history.entries)
+    panels = tuple(_panel(series) for series in every if series.unit != "share" and len(set(series.values)) > 1)
+    chart = b.Lines(
+        "All series that vary, with the levels between their changes",
+        "result",
+        "",
+        panels[:_MAX_PANELS],
+        note="A bold line is the level of the results between two changes.",
+        numbered=True,
+        separate_y=True,
+    )
+    charts = [b.Section("chart", "Over time", (chart,))] if panels else []
+    path = folder / "history.html"
+    write_text(path, html.render(replace(report, sections=(*charts, *report.sections))))
+    return path
+
+
+def _panel(series: HistorySeries) -> b.Panel:
+    """The values of a series by the number of the result, and its levels."""
+    numbers = [float(at + 1) for at in series.at]
+    begins = [0, *(shift.at for shift in series.changes)]
+    levels = [*(shift.before for shift in series.changes[:1]), *(shift.after for shift in series.changes)]
+    ends = [*begins[1:], len(numbers)]
+    x = [numbers[at] for begin, end in zip(begins, ends, strict=True) for at in (begin, end - 1)]
+    y = [level for level in levels for _ in range(2)]
+    values = b.Curve("results", b.side_tone(0), tuple(numbers), series.values)
+    level = [b.Curve("level", b.side_tone(1), tuple(x), tuple(y))] if levels else []
+    unit = "per step" if series.unit == "1/step" else series.unit
+    return b.Panel(
+        f"{_series_title(series)}{f', {series.machine}' if series.machine else ''}", (values, *level), y_label=unit
+    )
 
 
 def history_report(history: History, *, unicode: bool = True) -> b.Report:

@@ -30,7 +30,7 @@ _REASONS: Final = {
     "commit": "not known: not a commit of its own, or no git checkout",
     "step_time": "no step of it was timed",
     "tokens_per_s": "the program does not report its tokens",
-    "before": "the base does not have this counter",
+    "before": "the base does not have it, or its cost there was not measured",
     "after": "the candidate does not have this counter",
     "allowed": "it has no limit",
     "exceeded_budget": "it has no budget, or is within it",

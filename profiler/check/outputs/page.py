@@ -26,7 +26,9 @@ from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.figures import percent_cell, rounds_table, slowdown_figure, step_time_figure
 from profiler.check.outputs.first_screen import JUDGED, excerpt, first_screen, hunk_at
+from profiler.check.outputs.rises import changed_places, find_rises
 from profiler.core import units
+from profiler.core.terminal import plain
 from profiler.report import blocks as b
 from profiler.report.build import local_time
 from profiler.report.table import Field, make_table, missing_cell, short_path
@@ -62,8 +64,7 @@ def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = (
     subtitle = " · ".join(("Performance check", *time_and_duration(result)))
     verdict, *sections = (replace(section, group=_GROUPS[section.key]) for section in gate_sections(result))
     # the first screen has the state, the sentence and the amounts
-    rest = tuple(block for block in verdict.blocks[1:] if not isinstance(block, b.Stats))
-    verdict = replace(verdict, title="Causes and lines", blocks=rest)
+    verdict = replace(verdict, title="Causes and lines", blocks=verdict.blocks[1:])
     first = first_screen(result, tuple(time_and_duration(result)))
     return b.Report(title, subtitle, (verdict, *sections, *comparison), first)
 
@@ -100,24 +101,28 @@ def _verdict(result: GateResult) -> b.Section:
     ordered = sorted(result.counters, key=lambda line: line.state == PASS)
     changes = [change for line in ordered for change in line.changes]
     table = [make_table(_CHANGES_TITLE, _CHANGE_FIELDS, changes)] if changes else []
-    sites = [b.Items(tuple(map(fmt.site, changes)), _CHANGES_TITLE)] if changes else []
+    rises = find_rises((line for line in ordered if line.state != PASS), result.hunks)
+    rises += find_rises((line for line in ordered if line.state == PASS), result.hunks)
+    sites = [b.Items(tuple(map(text.rise_sentence, rises)), _CHANGES_TITLE)] if rises else []
     less = list(_less(ordered))
-    diffs = list(_diffs(result, [change for line in ordered if line.state != PASS for change in line.changes]))
+    places = [(change.file, change.line) for rise in rises for change in rise.changes]
+    places += [(file, number) for file, number, _ in changed_places(result.hunks) if list(text.unwritten(result))]
+    diffs = list(_diffs(result, places))
     sites += [*diffs, *less]
     slower = [b.Items(tuple(map(fmt.slower_line, result.slower_lines)), _SLOWER_TITLE)] if result.slower_lines else []
-    blocks: list[b.Block] = [callout, *explanation, b.Stats(tuple(_stats(result))), *causes, *table, *less, *items]
+    blocks: list[b.Block] = [callout, *explanation, *causes, *table, *less, *items]
     return b.Section("check", "Check", tuple(blocks), brief=(callout, *explanation, *causes, *slower, *sites, *items))
 
 
-def _diffs(result: GateResult, changes: Sequence[Change]) -> Iterator[b.Items]:
+def _diffs(result: GateResult, places: Sequence[tuple[str, int]]) -> Iterator[b.Items]:
     """The parts of the diff that have these lines, each once."""
     shown: list[Hunk] = []
-    for change in changes:
-        hunk = hunk_at(result, change.file, change.line)
+    for file, line in places:
+        hunk = hunk_at(result, file, line)
         if hunk is not None and hunk not in shown and len(shown) < _MAX_DIFFS:
             shown.append(hunk)
-            code = "\n".join(excerpt(hunk, change.line))
-            yield b.Items((f"at {fmt.location(change)}",), "" if len(shown) > 1 else _DIFF_TITLE, code)
+            code = "\n".join(excerpt(hunk, line))
+            yield b.Items((f"at {plain(file)}:{line}",), "" if len(shown) > 1 else _DIFF_TITLE, code)
 
 
 def _less(lines: Sequence[CounterLine]) -> Iterator[b.Items]:
@@ -149,33 +154,6 @@ _CHANGE_FIELDS: Final = (
     Field[Change]("Before", lambda change: _amount_cell(change, 0), number=True),
     Field[Change]("Now", lambda change: _amount_cell(change, 1), number=True),
 )
-
-
-def _stats(result: GateResult) -> Iterator[b.Stat]:
-    speed = result.throughput
-    if speed is not None:
-        for line in speed.lines:
-            cell = replace(_slowdown_cell(line), note=fmt.interval(line.low, line.high))
-            yield b.Stat(f"Slow-down, {line.name}", cell)
-        if speed.lines:
-            yield from _sensitivity(speed.lines[0], fmt.line_state(speed, speed.lines[0]))
-    if result.counters_state is not None:
-        failed = sum(line.state == FAIL for line in result.counters)
-        cell = b.Cell(f"{failed}", f"of {len(result.counters)}", sort=failed)
-        yield b.Stat("Counters that fail", cell if result.counters else missing_cell("nothing was compared"))
-    took = fmt.duration(result.seconds)
-    yield b.Stat("Took", missing_cell("no duration") if took == units.NOT_MEASURED else b.Cell(took))
-
-
-def _sensitivity(line: TimeLine, state: str) -> Iterator[b.Stat]:
-    """What a PASS rules out, or what would have been a FAIL; nothing for a FAIL."""
-    limit = fmt.ruled_out(line) if state == PASS else None
-    if limit is not None:
-        note = fmt.detectable(line, state)[-1]
-        yield b.Stat("Ruled out: slower by more than", b.Cell(limit.removesuffix("%"), "%", sort=line.high, note=note))
-    elif state != FAIL:
-        cell = percent_cell(line.smallest, "too few rounds")
-        yield b.Stat(_FAIL_FROM, cell if cell.missing else replace(cell, note=line.name))
 
 
 def _slowdown_cell(line: TimeLine) -> b.Cell:

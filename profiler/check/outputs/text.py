@@ -17,9 +17,11 @@ from profiler.check.model import (
     ChangeKind,
     CounterLine,
     GateResult,
+    Hunk,
     Throughput,
 )
 from profiler.check.outputs import format as fmt
+from profiler.check.outputs.rises import Rise, changed_places, failing, find_rises
 from profiler.core.metrics import counter_period, counter_unit, find_counter
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
@@ -149,7 +151,7 @@ def _verdict_parts(result: GateResult) -> Iterator[str]:
     if speed is not None and speed.state == FAIL:
         yield _slower(speed)
     if counters == FAIL:
-        yield _risen([line for line in result.counters if line.state == FAIL])
+        yield _risen(failing(result), result.hunks)
     if result.state == FAIL:
         return
     if counters in (INCONCLUSIVE, NOT_COMPARABLE):
@@ -171,13 +173,17 @@ def _slower(speed: Throughput) -> str:
     return f"{subject} {_change(line.slowdown or 0.0)} longer{bound}"
 
 
-def _risen(lines: Sequence[CounterLine]) -> str:
-    shown = ", ".join(map(rise, lines[:_MAX_COUNTERS]))
+def _risen(lines: Sequence[CounterLine], hunks: Sequence[Hunk]) -> str:
+    shown = ", ".join(rise(line, hunks, is_first=not at) for at, line in enumerate(lines[:_MAX_COUNTERS]))
     return shown + (f", and {plural(len(lines) - _MAX_COUNTERS, 'more counter')}" if len(lines) > _MAX_COUNTERS else "")
 
 
-def rise(line: CounterLine) -> str:
-    """By how much a counter rose, and where."""
+def rise(line: CounterLine, hunks: Sequence[Hunk] = (), *, is_first: bool = True) -> str:
+    """By how much a counter rose, and where.
+
+    :param hunks: what the diff changed.
+    :param is_first: False: what the diff changed is told already, and so are the unchanged lines.
+    """
     if line.after is not None and fmt.is_over_budget_only(line):
         place = f", most at {fmt.location(line.largest[0])}" if line.largest else ""
         return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0) + place
@@ -186,15 +192,61 @@ def rise(line: CounterLine) -> str:
     counter = find_counter(line.counter)
     name = counter.plural if counter else line.counter
     workers = " in loader workers" if line.scope == "worker" else ""
-    location = f" at {line.changes[0].file}:{line.changes[0].line}" if line.changes else ""
+    rises = find_rises((line,), hunks)
+    location = f" at {_places_of(rises[0])}" if rises and (is_first or rises[0].lines == 1) else ""
     risen = line.after[0] - line.before[1]
-    if line.changes and any(reason.code == "lines-rose" for reason in line.reasons):
+    if rises and any(reason.code == "lines-rose" for reason in line.reasons):
         risen = sum(change.after - change.before for change in line.changes)
-        location = f"{location} and {plural(len(line.changes) - 1, 'more line')}" if len(line.changes) > 1 else location
-    places = [place for reason in line.reasons for place in reason.values.get("places", ())]
-    location += f" (the diff wrote {_shortened(places, 1)})" if places else ""
+    if others := sum(each.lines for each in rises[1:]) if location else 0:
+        location += f" and {plural(others, 'more line')}"
+    places = [f"{file}:{number}" for file, number, _ in changed_places(hunks)]
+    if rises and places and is_first and not any(each.is_written for each in rises):
+        location += f" (the diff changed {_shortened(places, 1)})"
     amount = fmt.amount(risen, line.counter) if counter_unit(line.counter) else f"{risen:,.4g}"
     return f"{name} rose by {amount} {counter_period(line.counter)}{workers}{location}"
+
+
+def _places_of(rise: Rise) -> str:
+    """`train.py:12`, `12 lines of GPT.forward() and 2 more functions`."""
+    first = rise.changes[0]
+    if rise.lines == 1:
+        return fmt.location(first)
+    name = plain(first.file) if first.function in ("", "<module>") else f"{plain(first.function)}()"
+    more = len({(change.file, change.function) for change in rise.changes}) - 1
+    return f"{plural(rise.lines, 'line')} of {name}" + (f" and {plural(more, 'more function')}" if more else "")
+
+
+def times_as_much(rise: Rise) -> str:
+    """`2 times as many operators`, `1.33 to 2 times as many operators`, of many lines."""
+    low, high = (f"{factor:.3g}" for factor in rise.factors)
+    return f"{low if low == high else f'{low} to {high}'} times as many {fmt.counter_noun(rise.changes[0].counter)}"
+
+
+def rise_sentence(rise: Rise) -> str:
+    """`+1 sync per step at train.py:104 (train_step, item), changed in this diff: total += loss.item()`; of many lines
+    `12 lines of GPT.forward() and 2 more functions count 2 times as many operators: model.py:58 runs 2 times per step,
+    and once in the base`."""
+    first, *others = rise.changes
+    if rise.lines == 1:
+        also = f", also {', '.join(map(fmt.rise, others))}" if others else ""
+        return fmt.site(first, f"{', changed in this diff' * rise.is_written}{also}")
+    period = counter_period(first.counter)
+    runs = f": {fmt.location(first)} runs {rise.runs} times {period}, and once in the base" if rise.runs else ""
+    return f"{_places_of(rise)} count {times_as_much(rise)}{runs}"
+
+
+def unwritten(result: GateResult) -> Iterator[str]:
+    """What many unchanged lines that count more have in common, and what the diff changed, where it wrote no line that
+    counts more or takes longer."""
+    rises = find_rises(failing(result), result.hunks)
+    slower = result.slower_lines or ()
+    if not (rises or slower) or any(each.is_written for each in rises) or any(each.is_changed for each in slower):
+        return
+    if rises and rises[0].lines > 1:
+        yield f"{rise_sentence(rises[0])}."
+    places = [f"{plain(file)}:{number}" for file, number, _ in changed_places(result.hunks)]
+    if places:
+        yield f"The diff changed {_shortened(places, _MAX_FILES)}."
 
 
 def _undecided_counter(lines: Sequence[CounterLine]) -> str:
@@ -347,11 +399,12 @@ def _other_work(values: Values) -> str:
 
 
 def _not_seen(values: Values) -> Iterator[str]:
-    """'no evaluation or checkpoint in these steps'."""
+    """'an evaluation or a checkpoint, of which these steps have none'."""
     if values.get("looked"):
         yield f"what occurs only after {values['looked']:,} steps"
     elif values["missing"]:
-        yield f"no {' or '.join(values['missing'])} in these steps"
+        names = (f"{'an' if name[0] in 'aeiou' else 'a'} {name}" for name in values["missing"])
+        yield f"{' or '.join(names)}, of which these steps have none"
     if values["workers"]:
         yield f"the work of {plural(values['workers'], 'loader worker')}"
     if lines := values["lines"]:
@@ -484,7 +537,6 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "varies": "varies in the baseline: {low:g} to {high:g}",
     "lines-rose": "{risen:.4g} more at these lines, for which fewer elsewhere does not pay",
     "waits-earlier": lambda v: f"{fmt.STAGES[v['now']]}, and {fmt.STAGES[v['before']]} in the base",
-    "written-elsewhere": lambda v: f"these lines are as in the base; the diff wrote {_shortened(v['places'], 3)}",
     "fewer": "fewer",
     "fewer-than-baseline": "fewer: store the new count with --update",
     "within-limit": "more, within its limit",

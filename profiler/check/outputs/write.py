@@ -27,7 +27,7 @@ def write_all(
     *,
     repository: RepositoryPaths | None = None,
 ) -> dict[str, Path]:
-    """Write check.json, check.md, check.html, junit.xml, check.sarif and codequality.json below `directory`.
+    """Write check.json, check.md, check.html, junit.xml and check.sarif below `directory`.
 
     All are rendered before the first is written, so that an error leaves the old set as it was.
 
@@ -49,7 +49,6 @@ def write_all(
         "check.html": html.render(gate_report(result, sections)),
         "junit.xml": cases.render_junit(result),
         "check.sarif": alerts.render_sarif(result, repository),
-        "codequality.json": alerts.render_code_quality(result, repository),
     }
     for name, text in texts.items():
         write_text(directory / name, text)

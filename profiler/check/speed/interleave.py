@@ -106,6 +106,8 @@ class RoundRunner:
         """Per block; 0: not chosen yet."""
         self.runs: dict[str, list[Path]] = {BASE: [], CANDIDATE: []}
         """Directories of the completed runs."""
+        self.files = set[str]()
+        """Files of the modules that the programs have loaded, except installed ones."""
 
     def run(self, number: int, kind: str, *, look: tuple[int, float] = (0, 0.0)) -> Round:
         """Run one round.
@@ -141,6 +143,7 @@ class RoundRunner:
         """Wait until all processes wait at the end of a step. They start up at the same time."""
         for process in aligned(processes, self._patience):
             process.freeze()
+            self.files.update(process.controller.files)
             self._admit(process)
 
     def _realign(self, processes: Mapping[str, ControlledProcess], changed: ControlledProcess) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +16,10 @@ from profiler.core.git import run_git
 from profiler.core.masking import masked_source
 
 MAX_FILES: Final = 20
-"""Files that are compared: git starts once for each."""
+"""Files whose changes are kept."""
+_CODE: Final = ("*.py", "*.yaml", "*.yml", "*.toml")
+"""Files that tell what a program does."""
 _HEADER: Final = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
-_NO_CODE: Final = ("import ", "from ", "def ", "class ", "@", "else", "try", "finally", '"', "'")
 _NEW_NAME: Final = re.compile(r"^\+\+\+ b/(.*?)\t?$", re.MULTILINE)
 _OPTIONS: Final = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--unified=3")
 
@@ -34,23 +35,25 @@ class SourceDiff:
     """The folder in which the candidate was started; files below it are named relative to it."""
     base_folder: Path
     """Its counterpart in the checkout of the revision."""
+    files: tuple[str, ...] = ()
+    """Files that the candidate is known to run, as sites name them."""
 
     def hunks(self, files: Iterable[str]) -> tuple[Hunk, ...] | None:
-        """The changes of the first MAX_FILES of these files; None if git cannot tell them.
+        """The changes of these files, then those of other code that is not new, of MAX_FILES in all; None if git cannot
+        tell them.
 
         :param files: as sites name them; those outside of the repository have no changes.
         """
-        hunks: list[Hunk] = []
-        for file in list(filter(None, dict.fromkeys(files)))[:MAX_FILES]:
-            path = os.path.normpath(self.folder.resolve() / file)
-            if not Path(path).is_relative_to(self.repository):
-                continue
-            names = "--", str(Path(path).relative_to(self.repository))
-            result = run_git(self.repository, ["--literal-pathspecs", "diff", *_OPTIONS, self.commit, *names])
-            if result.code:
-                return None
-            hunks += parse_diff(file, result.out)
-        return tuple(hunks)
+        try:
+            found = tuple(_changes(self.repository, self.commit))
+        except ProfilerError:
+            return None
+        folder, wanted = self.folder.resolve(), list(dict.fromkeys((*files, *self.files)))
+        named = [replace(hunk, file=os.path.relpath(self.repository / hunk.file, folder)) for hunk in found]
+        changed = {hunk.file: hunk.base for hunk in named}
+        others = (file for file, base in changed.items() if base and file not in wanted)
+        names = [*(file for file in wanted if file in changed), *others]
+        return tuple(hunk for name in names[:MAX_FILES] for hunk in named if hunk.file == name)
 
 
 def changed_lines(root: Path, commit: str) -> dict[str, dict[int, str]]:
@@ -58,33 +61,37 @@ def changed_lines(root: Path, commit: str) -> dict[str, dict[int, str]]:
 
     :raises ProfilerError: git cannot tell them.
     """
-    options = (*_OPTIONS, "--unified=0", "--src-prefix=a/", "--dst-prefix=b/")
-    diff = run_git(root, ["-c", "core.quotePath=false", "diff", *options, commit, "--", "*.py"])
+    lines: dict[str, dict[int, str]] = {}
+    for hunk in _changes(root, commit):
+        if hunk.file.endswith(".py"):
+            lines.setdefault(str(root / hunk.file), {}).update(hunk.written())
+    return lines
+
+
+def _changes(root: Path, commit: str) -> Iterator[Hunk]:
+    """What has changed in code since a commit, with files relative to the root; a new file has no line of the base.
+
+    :raises ProfilerError: git cannot tell it.
+    """
+    options = (*_OPTIONS, "--src-prefix=a/", "--dst-prefix=b/")
+    diff = run_git(root, ["-c", "core.quotePath=false", "diff", *options, commit, "--", *_CODE])
     if diff.code:
         raise ProfilerError(f"git cannot tell what has changed since {commit}: {diff.error}")
-    lines: dict[str, dict[int, str]] = {}
     for part in re.split(r"^diff --git ", diff.out, flags=re.MULTILINE):
         if header := _NEW_NAME.search(part):
-            hunks = parse_diff(header[1], part)
-            added = ((hunk.line, [line[1:] for line in hunk.lines if line.startswith("+")]) for hunk in hunks)
-            numbered = {first + at: text for first, texts in added for at, text in enumerate(texts)}
-            lines[str(root / header[1])] = numbered
+            yield from parse_diff(header[1], part)
     for name in new_files(root):
         with suppress(OSError):
-            lines[name] = dict(enumerate(Path(name).read_text(encoding="utf-8", errors="replace").splitlines(), 1))
-    return lines
+            text = Path(name).read_text(encoding="utf-8", errors="replace")
+            yield Hunk(
+                os.path.relpath(name, root), 0, 1, tuple(f"+{masked_source(line)}" for line in text.splitlines())
+            )
 
 
 def new_files(root: Path) -> frozenset[str]:
     """The files of Python code that git neither has nor ignores, as absolute paths."""
     new = run_git(root, ["ls-files", "-z", "--others", "--exclude-standard", "--", "*.py"])
     return frozenset(str(root / name) for name in new.out.split("\0") if name)
-
-
-def is_code(line: str) -> bool:
-    """Whether a line has more than a comment, brackets or the head of a definition."""
-    text = line.partition("#")[0].strip()
-    return bool(text.strip("()[]{},:")) and not text.startswith(_NO_CODE)
 
 
 def parse_diff(file: str, diff: str) -> Iterator[Hunk]:

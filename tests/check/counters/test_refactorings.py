@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from profiler.check.model import FAIL, PASS
+from profiler.check.outputs.first_screen import first_screen
 from tests.benchmarks.gate_refactorings import judged
 from tests.benchmarks.planted_faults import FAULTS
 from tests.benchmarks.refactorings import HONEST, Edit
@@ -30,6 +31,23 @@ def test_a_hidden_wait_fails_at_its_line_and_an_earlier_one_tells_so() -> None:
     assert (hidden.state, hidden.is_named, earlier.state, earlier.is_named) == (FAIL, True, FAIL, True)
     codes = {reason.code for line in earlier.lines for reason in line.reasons}
     assert "waits-earlier" in codes
+
+
+def test_the_changed_line_leads_where_it_makes_unchanged_lines_count_more() -> None:
+    """A program each: the calling line, the lines that it makes run more often as one, and what they have in common."""
+    edits = chosen(FAULTS, "a helper hides an item()", "the model runs twice", "the average is updated twice")
+    hidden, twice, average = (each.result for each in judged(edits))
+    screen = first_screen(twice, ())
+    assert (screen.places[0].source, screen.places[0].change) == ("for _ in range(2):", "changed in this diff")
+    assert "more functions count " in screen.why[0]
+    assert screen.places[1].location.endswith(" more lines")
+    assert len(screen.places) <= 3, "and not each of the lines of the model"
+    changed, updated = first_screen(average, ()).places
+    assert changed.source == "for _ in range(2):"
+    assert (updated.change, "update_ema" in updated.location) == ("56 → 112 operators", True)
+    (place,) = first_screen(hidden, ()).places
+    assert (place.change, bool(place.diff)) == ("0 → 1 sync, 0 → 1 operator", True)
+    assert place.location.endswith(", changed in this diff")
 
 
 @pytest.mark.slow

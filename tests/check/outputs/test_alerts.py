@@ -1,4 +1,4 @@
-"""Alerts: what SARIF 2.1.0 and GitLab's Code Quality require, and fingerprints that stay when a line moves.
+"""Alerts: what SARIF 2.1.0 requires, and fingerprints that stay when a line moves.
 
 tests/approval has their complete text for every made-up result.
 """
@@ -88,17 +88,6 @@ def test_sarif_has_what_the_standard_and_github_require(name: str) -> None:
         assert location["physicalLocation"]["region"]["startLine"] >= 1, "code scanning requires a line"
     timed = sum(not cause.counter for cause in result.causes)
     assert len(run["results"]) == sum(len(line.changes) for line in result.counters) + timed
-
-
-@pytest.mark.parametrize("name", results.everything())
-def test_code_quality_has_what_gitlab_requires(name: str) -> None:
-    report = json.loads(alerts.render_code_quality(results.everything()[name], REPOSITORY))
-    for entry in report:
-        assert set(entry) == {"description", "check_name", "fingerprint", "severity", "location"}
-        assert entry["severity"] in {"info", "minor", "major", "critical", "blocker"}
-        assert entry["location"]["path"]
-        assert entry["location"]["lines"]["begin"] >= 1
-    assert len({entry["fingerprint"] for entry in report}) == len(report)
 
 
 def test_an_alert_has_the_cause_and_its_line() -> None:

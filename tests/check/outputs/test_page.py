@@ -12,7 +12,7 @@ from profiler.analyse.model import Analysis, LineCost, Measure
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Hunk, Round, SlowerLine, StepBlock
 from profiler.check.outputs.page import gate_report, gate_sections
 from profiler.diagnose.comparison import diagnose_comparison
-from profiler.report.blocks import Block, Group, IntervalChart, Section, Stats, Table, Text
+from profiler.report.blocks import Block, Group, IntervalChart, Section, Table, Text
 from profiler.report.build import build_report
 from profiler.report.comparison_text import with_comparison_verdict
 from profiler.report.render import html
@@ -64,8 +64,8 @@ def test_a_round_of_one_side_is_not_drawn() -> None:
 
 
 def test_what_was_not_measured_is_marked_as_missing() -> None:
-    (stats,) = of_kind(gate_sections(results.unmeasured()), Stats)
-    assert [bool(stat.value.missing) for stat in stats.items] == [True, True, False]
+    (table,) = [each for each in of_kind(gate_sections(results.unmeasured()), Table) if "rounds show" in each.caption]
+    assert [bool(cell.missing) for cell in table.rows[0]] == [False, False, True, True, False, True, False]
     assert of_kind(gate_sections(results.unmeasured()), IntervalChart) == []
 
 
@@ -135,12 +135,13 @@ def test_a_long_hunk_is_cut_around_the_line() -> None:
     assert "+line 104" in diff
 
 
-def test_lines_of_other_places_have_no_diff_and_the_page_says_so() -> None:
+def test_lines_that_the_diff_did_not_write_come_after_those_that_it_changed() -> None:
     hunk = Hunk("examples/train.py", 1, 1, ("-a", "+b"))
     first = gate_report(replace(results.failed(), hunks=(hunk,), slower_lines=())).first
     assert first is not None
-    assert not any(place.diff for place in first.places)
-    assert first.places_note == (
-        "No single line takes longer by more than chance. "
-        "The diff has none of these lines: what they call or are given has changed."
-    )
+    assert [(place.path, bool(place.diff)) for place in first.places] == [
+        ("examples/train.py:1", True),
+        ("examples/train.py:104", False),
+    ]
+    assert first.places_note == "No single line takes longer by more than chance."
+    assert "The diff changed examples/train.py:1." in first.why

@@ -15,7 +15,7 @@ from profiler.core.errors import ProfilerError
 from tests.check.outputs import results
 from tests.report import samples
 
-NAMES = ["check.html", "check.json", "check.md", "check.sarif", "codequality.json", "junit.xml"]
+NAMES = ["check.html", "check.json", "check.md", "check.sarif", "junit.xml"]
 
 
 @pytest.mark.parametrize("name", ["failed", "hostile", "unmeasured"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from profiler.check.model import Hunk
+from profiler.check.model import Hunk, is_code
 from profiler.check.worktree.git import Repository
-from profiler.check.worktree.source_diff import SourceDiff, changed_lines, is_code, new_files, parse_diff
+from profiler.check.worktree.source_diff import SourceDiff, changed_lines, new_files, parse_diff
 from profiler.core.errors import ProfilerError
 from tests.check.worktree.conftest import Git
 
@@ -46,9 +47,27 @@ def test_hunks_have_the_lines_of_both_versions(program: SourceDiff) -> None:
     assert (outside.file, outside.lines) == ("../lib.py", ("-b = 1", "+b = 2"))
 
 
-def test_files_that_did_not_change_or_that_git_does_not_keep_have_no_hunks(program: SourceDiff, tmp_path: Path) -> None:
-    (program.folder / "new.py").write_text("x = 1\n")
-    assert program.hunks(["new.py", "missing.py", "/usr/lib/python3/os.py", str(tmp_path / "elsewhere.py"), ""]) == ()
+def test_of_new_files_only_those_that_are_asked_for_are_there(program: SourceDiff, tmp_path: Path) -> None:
+    for name in ("new.py", "scratch.py"):
+        (program.folder / name).write_text("x = 1\n")
+    others = {"step.py", "ä b.py", "../lib.py"}
+    for asked, more in (
+        (["new.py", "missing.py", "/usr/lib/os.py", str(tmp_path / "x.py"), ""], {"new.py"}),
+        ([], set()),
+    ):
+        hunks = program.hunks(asked)
+        assert hunks is not None
+        assert {hunk.file for hunk in hunks} == others | more
+        assert all(hunk.lines == ("+x = 1",) for hunk in hunks if hunk.file == "new.py")
+
+
+def test_the_files_that_are_asked_for_come_first_then_those_that_the_program_runs(program: SourceDiff) -> None:
+    (program.repository / "settings.yaml").write_text("layers: 3\n")
+    (program.folder / "data.bin").write_text("1\n")
+    for files, expected in ((["step.py"], ["step.py", "../lib.py"]), ([], ["../lib.py"])):
+        hunks = replace(program, files=("../lib.py",)).hunks(files)
+        assert hunks is not None
+        assert list(dict.fromkeys(hunk.file for hunk in hunks))[: len(expected)] == expected
 
 
 def test_without_git_nothing_is_known(program: SourceDiff) -> None:

@@ -1,0 +1,131 @@
+"""Sorts the lines at which counters rose: those that the diff wrote first, then what costs most, each line once.
+
+Lines that the diff left as they were count more because something else changed, mostly a line that calls them. Many of
+them are one rise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from profiler.check.model import FAIL, Change, CounterLine, GateResult, Hunk, is_code
+from profiler.core.metrics import counter_period, counter_unit
+
+_MANY: Final = 3
+"""Unchanged lines from which on they are one rise. A choice."""
+_WORK: Final = ("operators", "flops")
+
+
+@dataclass(frozen=True, slots=True)
+class Rise:
+    """A line that counts more, or many unchanged lines that do."""
+
+    changes: tuple[Change, ...]
+    """The changes of all counters at a line, the costliest counter first. Of many lines, the one that counts least is
+    the first, of the function that has most of them."""
+    is_written: bool = False
+    """Whether the diff wrote the line."""
+    lines: int = 1
+    """Number of lines."""
+    factors: tuple[float, float] = (1.0, 1.0)
+    """Of many lines, how many times as much each counts: the least and the most."""
+
+    @property
+    def runs(self) -> int:
+        """How often per step the first of many lines runs, which runs once in the base; 0: that is not certain.
+
+        A line that counts 1 runs once. One that counts 2 and then 3 may run twice and then three times, or once with a
+        backward pass and then once more without one.
+        """
+        first = self.changes[0]
+        is_certain = self.lines > 1 and first.before == 1 and first.after.is_integer()
+        return int(first.after) if is_certain and not counter_unit(first.counter) else 0
+
+
+def failing(result: GateResult) -> list[CounterLine]:
+    """The counters that fail, those that cost most first."""
+    return sorted((line for line in result.counters if line.state == FAIL), key=_cost)
+
+
+def _cost(line: CounterLine) -> tuple[bool, bool, bool, bool]:
+    """Sorts counters: waits, copies and other events of each step, operators, bytes; then other periods and workers."""
+    counter = line.counter
+    is_of_step = counter_period(counter) == "per step"
+    return line.scope != "step", not is_of_step, bool(counter_unit(counter)), counter.endswith(_WORK)
+
+
+def find_rises(lines: Iterable[CounterLine], hunks: Sequence[Hunk]) -> tuple[Rise, ...]:
+    """The rises of these counters, in the order in which they are told.
+
+    Where no diff is known, only lines that all count the same number of times as much are one rise.
+    """
+    ordered = sorted(lines, key=_cost)
+    rank = {counter: number for number, counter in enumerate(dict.fromkeys(line.counter for line in ordered))}
+    costs = {line.counter: _cost(line)[1:] for line in ordered}
+    places: dict[tuple[str, str, int], list[Change]] = defaultdict(list)
+    for line in ordered:
+        for change in line.changes:
+            places[line.scope, change.file, change.line].append(change)
+    written = {(hunk.file, number) for hunk in hunks for number in hunk.written()}
+    rises, many = list[Rise](), defaultdict[tuple[object, ...], list[list[Change]]](list)
+    for (scope, file, number), changes in places.items():
+        first, is_written = changes[0], (file, number) in written
+        if is_written or not first.before or not math.isfinite(first.after):
+            rises.append(Rise(tuple(changes), is_written))
+        else:
+            many[scope, costs[first.counter]].append(changes)
+    for group in many.values():
+        rises += _unwritten(group, is_known=bool(hunks))
+
+    def order(rise: Rise) -> tuple[bool, int, bool, float]:
+        first = rise.changes[0]
+        return not rise.is_written, rank[first.counter], first.before > 0, first.before - first.after
+
+    return tuple(sorted(rises, key=order))
+
+
+def _unwritten(lines: Sequence[list[Change]], *, is_known: bool) -> Iterator[Rise]:
+    """The rises of unchanged lines: those with the factor of most of them are one, and so are the others.
+
+    :param is_known: whether the diff is known, so that all of them are certainly unchanged.
+    """
+    equal: dict[str, list[list[Change]]] = defaultdict(list)
+    for changes in lines:
+        equal[f"{changes[0].after / changes[0].before:.9g}"].append(changes)
+    others: list[list[Change]] = []
+    for same in equal.values():
+        if len(same) >= _MANY and (not is_known or 2 * len(same) > len(lines)):
+            yield _together(same)
+        else:
+            others += same
+    if is_known and len(others) >= _MANY:
+        yield _together(others)
+    else:
+        yield from (Rise(tuple(changes)) for changes in others)
+
+
+def _together(group: list[list[Change]]) -> Rise:
+    """Many unchanged lines as one rise."""
+    functions = Counter((changes[0].file, changes[0].function) for changes in group)
+
+    def place(changes: list[Change]) -> tuple[int, float, int]:
+        return -functions[changes[0].file, changes[0].function], changes[0].before, -changes[0].line
+
+    group.sort(key=place)
+    factors = [changes[0].after / changes[0].before for changes in group]
+    return Rise(tuple(chain(*group)), lines=len(group), factors=(min(factors), max(factors)))
+
+
+def changed_places(hunks: Iterable[Hunk]) -> Iterator[tuple[str, int, str]]:
+    """File, number and text of the line that tells most about each hunk: one of code, with a call, that was added."""
+    for hunk in hunks:
+        lines = [(number, text[:1], text[1:].strip()) for number, text in hunk.numbered() if not text.startswith(" ")]
+        code = [(sign != "+", not is_code(text), "(" not in text, number, text) for number, sign, text in lines]
+        code = [each for each in code if each[-1] and not each[-1].startswith("#")]
+        if code:
+            yield hunk.file, *min(code)[3:]
