@@ -244,6 +244,8 @@ def not_seen(recordings: Recordings, unreached: Sequence[str] = (), *, looked: i
     :param unreached: changed lines at which nothing was counted.
     :param looked: steps in which long ones were looked for.
     """
+    if not recordings.runs:  # it was stopped before
+        return ()
     run, spans = recordings.runs[0], _spans(recordings.runs[0].path)
     inside = [(begin, end) for begin, end in spans or () if end > begin]
     if not inside:
