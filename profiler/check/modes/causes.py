@@ -45,12 +45,11 @@ def worse_causes(comparison: Comparison, hunks: Sequence[Hunk] | None = None) ->
             is_old = site is not None and hunks is not None and not _is_changed(site.file, site.line, hunks)
             if is_old and change.state is FindingState.NEW:
                 change = replace(change, state=FindingState.GREW)
-            before = None if is_old else 0.0
             yield WorseCause(
                 finding.rule.name,
                 site.file if site else "",
                 site.line if site else 0,
-                change.before.seconds if change.before else before,
+                change.before.seconds if change.before else (None if is_old else 0.0),
                 finding.seconds,
                 change_sentence(change),
                 finding_text(finding).fix,

@@ -23,8 +23,6 @@ from profiler.report.text import capitalized, plural
 _LISTED: Final = 10
 """Results that are listed; series that none of them belongs to are only counted."""
 _CURVE_WIDTH: Final = 32
-_MAX_PANELS: Final = 12
-"""Series that the page draws; the table has all."""
 _MINUTE: Final = 16
 """Characters of a time to the minute: 2026-05-01T12:30."""
 
@@ -50,15 +48,8 @@ def write_page(history: History, folder: Path) -> Path:
 
     report, every = history_report(history), all_series(history.entries)
     panels = tuple(_panel(series) for series in every if series.unit != "share" and len(set(series.values)) > 1)
-    chart = b.Lines(
-        "All series that vary, with the levels between their changes",
-        "result",
-        "",
-        panels[:_MAX_PANELS],
-        note="A bold line is the level of the results between two changes.",
-        numbered=True,
-        separate_y=True,
-    )
+    caption, note = "All series that vary, with the levels between their changes", "Numbers are those of the results."
+    chart = b.Lines(caption, "result", "", panels, note=note, numbered=True, separate_y=True)
     charts = [b.Section("chart", "Over time", (chart,))] if panels else []
     path = folder / "history.html"
     write_text(path, html.render(replace(report, sections=(*charts, *report.sections))))
@@ -70,15 +61,13 @@ def _panel(series: HistorySeries) -> b.Panel:
     numbers = [float(at + 1) for at in series.at]
     begins = [0, *(shift.at for shift in series.changes)]
     levels = [*(shift.before for shift in series.changes[:1]), *(shift.after for shift in series.changes)]
-    ends = [*begins[1:], len(numbers)]
-    x = [numbers[at] for begin, end in zip(begins, ends, strict=True) for at in (begin, end - 1)]
-    y = [level for level in levels for _ in range(2)]
-    values = b.Curve("results", b.side_tone(0), tuple(numbers), series.values)
-    level = [b.Curve("level", b.side_tone(1), tuple(x), tuple(y))] if levels else []
-    unit = "per step" if series.unit == "1/step" else series.unit
-    return b.Panel(
-        f"{_series_title(series)}{f', {series.machine}' if series.machine else ''}", (values, *level), y_label=unit
-    )
+    ends = [end - 1 for end in (*begins[1:], len(numbers))]
+    x = [numbers[at] for span in zip(begins, ends, strict=True) for at in span]
+    curves = [b.Curve("results", b.side_tone(0), tuple(numbers), series.values)]
+    if levels:
+        curves.append(b.Curve("level", b.side_tone(1), tuple(x), tuple(level for level in levels for _ in range(2))))
+    title = ", ".join(filter(None, (_series_title(series), series.machine)))
+    return b.Panel(title, tuple(curves), y_label="per step" if series.unit == "1/step" else series.unit)
 
 
 def history_report(history: History, *, unicode: bool = True) -> b.Report:

@@ -5,7 +5,6 @@ The page shows all blocks; the terminal and the summary of a job show the brief 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -13,11 +12,9 @@ from typing import Final
 from profiler.check.model import (
     FAIL,
     PASS,
-    Change,
     ChangeKind,
     CounterLine,
     GateResult,
-    Hunk,
     SideInfo,
     Throughput,
     TimeLine,
@@ -25,13 +22,12 @@ from profiler.check.model import (
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.figures import percent_cell, rounds_table, slowdown_figure, step_time_figure
-from profiler.check.outputs.first_screen import JUDGED, excerpt, first_screen, hunk_at
-from profiler.check.outputs.rises import changed_places, find_rises
+from profiler.check.outputs.first_screen import JUDGED, first_screen
+from profiler.check.outputs.rises import find_rises
 from profiler.core import units
-from profiler.core.terminal import plain
 from profiler.report import blocks as b
 from profiler.report.build import local_time
-from profiler.report.table import Field, make_table, missing_cell, short_path
+from profiler.report.table import Field, make_table, missing_cell
 
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
 _CHANGES_TITLE: Final = "Lines at which counters changed"
@@ -99,30 +95,20 @@ def _verdict(result: GateResult) -> b.Section:
     items = [b.Items(warnings, "Warnings")] if warnings else []
     # those of a FAIL first
     ordered = sorted(result.counters, key=lambda line: line.state == PASS)
-    changes = [change for line in ordered for change in line.changes]
-    table = [make_table(_CHANGES_TITLE, _CHANGE_FIELDS, changes)] if changes else []
     rises = find_rises((line for line in ordered if line.state != PASS), result.hunks)
     rises += find_rises((line for line in ordered if line.state == PASS), result.hunks)
     sites = [b.Items(tuple(map(text.rise_sentence, rises)), _CHANGES_TITLE)] if rises else []
-    less = list(_less(ordered))
-    places = [(change.file, change.line) for rise in rises for change in rise.changes]
-    places += [(file, number) for file, number, _ in changed_places(result.hunks) if list(text.unwritten(result))]
-    diffs = list(_diffs(result, places))
-    sites += [*diffs, *less]
+    less, diffs = list(_less(ordered)), list(_diffs(result))
     slower = [b.Items(tuple(map(fmt.slower_line, result.slower_lines)), _SLOWER_TITLE)] if result.slower_lines else []
-    blocks: list[b.Block] = [callout, *explanation, *causes, *table, *less, *items]
-    return b.Section("check", "Check", tuple(blocks), brief=(callout, *explanation, *causes, *slower, *sites, *items))
+    brief: list[b.Block] = [callout, *explanation, *causes, *slower, *sites, *diffs, *less, *items]
+    return b.Section("check", "Check", (callout, *explanation, *causes, *sites, *less, *items), brief=tuple(brief))
 
 
-def _diffs(result: GateResult, places: Sequence[tuple[str, int]]) -> Iterator[b.Items]:
-    """The parts of the diff that have these lines, each once."""
-    shown: list[Hunk] = []
-    for file, line in places:
-        hunk = hunk_at(result, file, line)
-        if hunk is not None and hunk not in shown and len(shown) < _MAX_DIFFS:
-            shown.append(hunk)
-            code = "\n".join(excerpt(hunk, line))
-            yield b.Items((f"at {plain(file)}:{line}",), "" if len(shown) > 1 else _DIFF_TITLE, code)
+def _diffs(result: GateResult) -> Iterator[b.Items]:
+    """The parts of the diff that have the first lines."""
+    found = [place for place in first_screen(result, ()).places if place.diff]
+    for number, place in enumerate(found[:_MAX_DIFFS]):
+        yield b.Items((f"at {place.path}",), "" if number else _DIFF_TITLE, "\n".join(place.diff))
 
 
 def _less(lines: Sequence[CounterLine]) -> Iterator[b.Items]:
@@ -131,29 +117,6 @@ def _less(lines: Sequence[CounterLine]) -> Iterator[b.Items]:
     items = (*map(fmt.site, fewer), *text.moved_lines(lines))
     if items:
         yield b.Items(items, _LESS_TITLE)
-
-
-def _change_cell(change: Change) -> b.Cell:
-    return b.Cell(
-        fmt.location(change, short_path(change.file)),
-        note=fmt.function_and_operation(change).strip(" ()"),
-        title=fmt.location(change),
-        source=change.source,
-        code=True,
-    )
-
-
-def _amount_cell(change: Change, index: int) -> b.Cell:
-    values = change.before, change.after
-    return b.Cell(fmt.amounts(values, change.counter)[index], sort=values[index])
-
-
-_CHANGE_FIELDS: Final = (
-    Field("Line", _change_cell),
-    Field[Change]("Change, per step", lambda change: b.Cell(fmt.rise(change).removesuffix(" per step"), strong=True)),
-    Field[Change]("Before", lambda change: _amount_cell(change, 0), number=True),
-    Field[Change]("Now", lambda change: _amount_cell(change, 1), number=True),
-)
 
 
 def _slowdown_cell(line: TimeLine) -> b.Cell:
@@ -219,9 +182,9 @@ def _throughput(result: GateResult, speed: Throughput) -> b.Section:
     reason = text.unstated_speed_reason(result)
     blocks: list[b.Block] = [b.Text(f"{speed.state}: {reason}")] if reason else []
     summary = f"Throughput: {speed.state}" + (f", {reason}" if reason else "")
-    brief: list[b.Block] = [_brief_time_table(result, speed, summary)] if speed.lines else [b.Text(summary)]
+    brief: list[b.Block] = [_time_table(result, speed, summary)] if speed.lines else [b.Text(summary)]
     if speed.lines:
-        blocks.append(_time_table(result, speed))
+        blocks.append(_time_table(result, speed, "What the rounds show"))
     figures: list[tuple[str, tuple[b.Block, ...]]] = [
         ("Slow-down of the candidate", tuple(slowdown_figure(result))),
         ("Time of a step", tuple(step_time_figure(speed))),
@@ -233,38 +196,21 @@ def _throughput(result: GateResult, speed: Throughput) -> b.Section:
     return b.Section("check-throughput", "Throughput", tuple(blocks) or missing, brief=tuple(brief))
 
 
-def _time_table(result: GateResult, speed: Throughput) -> b.Table:
-    fields = [
-        *_time_fields(speed),
-        Field[TimeLine](
-            _FAIL_FROM, lambda line: percent_cell(line.smallest, "too few rounds for a bound"), number=True
-        ),
-        Field[TimeLine]("What would settle it", lambda line: b.Cell(fmt.remaining_effort(result, line) or b.NOTHING)),
-    ]
-    note = (
-        f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {fmt.DETECTED} probability, with this "
-        "noise and these rounds."
-    )
-    return make_table("What the rounds show", fields, speed.lines, note)
-
-
-def _brief_time_table(result: GateResult, speed: Throughput, caption: str) -> b.Table:
-    names: dict[str, list[str]] = defaultdict(list)
-    for line in speed.lines:
-        if parts := fmt.outlook(result, line, fmt.line_state(speed, line)):
-            names["; ".join(parts)].append(line.name)
-    notes = " ".join(f"{' and '.join(lines)}: {text}." for text, lines in names.items())
-    return make_table(caption, _time_fields(speed), speed.lines, notes)
-
-
-def _time_fields(speed: Throughput) -> tuple[Field[TimeLine], ...]:
-    return (
+def _time_table(result: GateResult, speed: Throughput, caption: str) -> b.Table:
+    fields: tuple[Field[TimeLine], ...] = (
         Field("Line", lambda line: b.Cell(line.name)),
         Field("State", lambda line: _state_cell(fmt.line_state(speed, line))),
         Field("Change", lambda line: replace(_slowdown_cell(line), strong=True), number=True),
         Field("Interval", _interval_cell, number=True),
         Field("Rounds", lambda line: b.Cell(f"{line.rounds:,}", sort=line.rounds), number=True),
+        Field(_FAIL_FROM, lambda line: percent_cell(line.smallest, "too few rounds for a bound"), number=True),
+        Field("What would settle it", lambda line: b.Cell(fmt.remaining_effort(result, line) or b.NOTHING)),
     )
+    note = (
+        f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {fmt.DETECTED} probability, with this "
+        "noise and these rounds."
+    )
+    return make_table(caption, fields, speed.lines, note)
 
 
 def _interval_cell(line: TimeLine) -> b.Cell:

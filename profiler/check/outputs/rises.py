@@ -31,7 +31,6 @@ class Rise:
     is_written: bool = False
     """Whether the diff wrote the line."""
     lines: int = 1
-    """Number of lines."""
     factors: tuple[float, float] = (1.0, 1.0)
     """Of many lines, how many times as much each counts: the least and the most."""
 
@@ -65,8 +64,7 @@ def find_rises(lines: Iterable[CounterLine], hunks: Sequence[Hunk]) -> tuple[Ris
     Where no diff is known, only lines that all count the same number of times as much are one rise.
     """
     ordered = sorted(lines, key=_cost)
-    rank = {counter: number for number, counter in enumerate(dict.fromkeys(line.counter for line in ordered))}
-    costs = {line.counter: _cost(line)[1:] for line in ordered}
+    names = [line.counter for line in ordered]
     places: dict[tuple[str, str, int], list[Change]] = defaultdict(list)
     for line in ordered:
         for change in line.changes:
@@ -78,13 +76,13 @@ def find_rises(lines: Iterable[CounterLine], hunks: Sequence[Hunk]) -> tuple[Ris
         if is_written or not first.before or not math.isfinite(first.after):
             rises.append(Rise(tuple(changes), is_written))
         else:
-            many[scope, costs[first.counter]].append(changes)
+            many[scope, *_cost(ordered[names.index(first.counter)])[1:]].append(changes)
     for group in many.values():
         rises += _unwritten(group, is_known=bool(hunks))
 
     def order(rise: Rise) -> tuple[bool, int, bool, float]:
         first = rise.changes[0]
-        return not rise.is_written, rank[first.counter], first.before > 0, first.before - first.after
+        return not rise.is_written, names.index(first.counter), first.before > 0, first.before - first.after
 
     return tuple(sorted(rises, key=order))
 
@@ -112,11 +110,7 @@ def _unwritten(lines: Sequence[list[Change]], *, is_known: bool) -> Iterator[Ris
 def _together(group: list[list[Change]]) -> Rise:
     """Many unchanged lines as one rise."""
     functions = Counter((changes[0].file, changes[0].function) for changes in group)
-
-    def place(changes: list[Change]) -> tuple[int, float, int]:
-        return -functions[changes[0].file, changes[0].function], changes[0].before, -changes[0].line
-
-    group.sort(key=place)
+    group.sort(key=lambda each: (-functions[each[0].file, each[0].function], each[0].before, -each[0].line))
     factors = [changes[0].after / changes[0].before for changes in group]
     return Rise(tuple(chain(*group)), lines=len(group), factors=(min(factors), max(factors)))
 
