@@ -241,10 +241,11 @@ def not_seen(recordings: Recordings, unreached: Sequence[str] = ()) -> tuple[Not
 
     :param unreached: changed lines at which nothing was counted.
     """
-    run, spans = recordings.runs[0], _spans(recordings.runs[0].path)
+    spans = _spans(recordings.runs[0].path) if recordings.runs else ()
     inside = [(begin, end) for begin, end in spans or () if end > begin]
     if not inside:
         return ()
+    run = recordings.runs[0]
 
     def occurs(table: Table) -> bool:
         return any(bool(((table["begin"] < end) & (table["end"] >= begin)).any()) for begin, end in inside)
