@@ -116,8 +116,7 @@ def _rise(line: CounterLine, hunks: Sequence[Hunk]) -> str:
 
 
 def _why(result: GateResult) -> Iterator[str]:
-    """What the diff changed, what caused a FAIL, or where its time went; what a PASS did not see; counts per sample of
-    other work; else the sentence of the result."""
+    """What explains a result: the diff, a cause, where its time went, what was not seen; else its sentence."""
     notes = [note for note in result.notes if note.code in ("not-seen", "per-sample")]
     told = list(text.unwritten(result)) if result.state == FAIL else []
     yield from told

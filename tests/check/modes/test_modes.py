@@ -37,7 +37,14 @@ from profiler.check.modes.interleaved import (
     rounds_saved,
 )
 from profiler.check.modes.options import check_spelling
-from profiler.check.modes.sides import load_recordings, marks_itself, programs_of_sides, short_program
+from profiler.check.modes.sides import (
+    Recordings,
+    load_recordings,
+    marks_itself,
+    not_seen,
+    programs_of_sides,
+    short_program,
+)
 from profiler.check.speed.controlled_process import SPANS_FILE
 from profiler.check.speed.round_values import RoundValues
 from profiler.check.worktree.prepare import PreparedSide
@@ -91,6 +98,10 @@ def test_a_program_that_ended_early_raises_a_warning() -> None:
     for counted in ((one(20), one(20)), (), (one(21),)):
         assert short_program(counted, 20) == ()
     assert short_program((one(20), one(7)), 20) == (Notice("short-program", {"steps": 7, "wanted": 20}),)
+
+
+def test_nothing_is_told_of_runs_that_a_signal_prevented() -> None:
+    assert not_seen(Recordings((), ())) == ()
 
 
 def test_a_packed_run_counts_as_its_directory_does(tmp_path: Path) -> None:
