@@ -288,9 +288,14 @@ _GROWING: Final = re.compile(r"^cuMem(Create|Release)")
     "Memory of the device is given back and allocated again and again",
     ("Calls of {names} leave the device without work {calls:number} times per step, {share:share} of the time.",),
     "Do not call torch.cuda.empty_cache() in the loop: torch reuses memory that it keeps, and gives it back by itself "
-    "before an allocation fails. If nothing calls it, the memory is fragmented or nearly full: use less of it, "
-    "or let its segments grow where the device can.",
-    code="{setting}",
+    "before an allocation fails. If nothing calls it, the memory is fragmented or nearly full: use less of it.",
+    fixes=(
+        (
+            "Do not call torch.cuda.empty_cache() in the loop: torch reuses memory that it keeps, and gives it back by "
+            "itself before an allocation fails. If nothing calls it, the memory is fragmented or nearly full: use less "
+            "of it, or start the program with {setting}."
+        ),
+    ),
     knock_out=KnockOut.LINE,
 )
 def empty_cache(costs: StepCosts) -> Claim | None:
@@ -302,7 +307,7 @@ def empty_cache(costs: StepCosts) -> Claim | None:
     rows = [row for row in program_blame(costs.analysis) if _ALLOCATES.search(row.subject) and not row.is_once]
     # AMD's driver has no segments that grow
     has_setting = not any(row.subject.startswith("hip") or _GROWING.search(row.subject) for row in rows)
-    setting = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python ..." if has_setting else None
+    setting = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" if has_setting else None
     names = ", ".join(dict.fromkeys(row.subject for row in rows[:MAX_SITES]))
     values = {"names": names, "calls": sum(row.gaps_per_step for row in rows), "setting": setting}
     sites = tuple(row.site for row in rows if row.site is not None)
