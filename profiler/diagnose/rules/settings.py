@@ -104,8 +104,8 @@ def debug_mode(costs: StepCosts) -> Claim | None:
         "torch fills new memory {fills:number} times per step.",
         "The device only fills it {filling:share} of the time.",
     ),
-    "Set torch.utils.deterministic.fill_uninitialized_memory = False. The algorithms stay deterministic. Only a program "
-    "that reads memory which it never wrote needs these values.",
+    "Set torch.utils.deterministic.fill_uninitialized_memory = False. The algorithms stay deterministic. Only a "
+    "program that reads memory which it never wrote needs these values.",
 )
 def memory_fills(costs: StepCosts) -> Claim | RunClaim | None:
     """The time in which a device fills new memory, and for which it is idle while the host launches that. In a recorded
