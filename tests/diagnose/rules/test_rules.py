@@ -1123,7 +1123,7 @@ def test_a_setting_that_fills_new_memory() -> None:
     check_words(finding)
     assert [site.line for site in finding.sites] == [9]
     assert (finding.seconds, finding.gains) == (0.0, ())
-    assert "fill_uninitialized_memory = False" in finding_text(finding).code
+    assert "fill_uninitialized_memory = False" in finding_text(finding).fix
 
 
 def test_settings() -> None:
