@@ -25,7 +25,7 @@ from tests.commands.check_programs import (
     train_command,
 )
 
-SOON = ("--set", "max_seconds=0.001")
+SOON = ("--set", "max_seconds=0.5")
 """After the first round there is no time for a second one."""
 
 
