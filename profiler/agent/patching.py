@@ -17,7 +17,8 @@ from profiler.run.tables import LEVELS
 
 DETAILED: Final = ("standard", "full")
 """The levels at which times and source lines are recorded."""
-_PACKAGE: Final = __file__.rpartition("agent")[0]
+PACKAGE: Final = __file__.rpartition("agent")[0]
+"""Folder of this package, with a slash at its end."""
 _LIBRARIES: Final = (
     "/site-packages/",
     "/dist-packages/",
@@ -180,7 +181,7 @@ def is_user_file(file: str) -> bool:
     if cached is None:
         if len(_user_files) >= _MAX_FILES:  # a program that makes code without end
             _user_files.clear()
-        installed = file.startswith((_PACKAGE, _STANDARD)) or any(part in file for part in _LIBRARIES)
+        installed = file.startswith((PACKAGE, _STANDARD)) or any(part in file for part in _LIBRARIES)
         cached = _user_files[file] = not installed
     return cached
 

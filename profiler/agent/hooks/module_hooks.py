@@ -15,7 +15,7 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
 from profiler.agent.hooks import counts
-from profiler.agent.patching import DETAILED, STATE, Hook, caller, code_line, is_user_code, patch, user_frame
+from profiler.agent.patching import DETAILED, PACKAGE, STATE, Hook, caller, code_line, is_user_code, patch, user_frame
 from profiler.agent.recorder import now
 
 _METHODS: Final = (
@@ -27,8 +27,6 @@ _METHODS: Final = (
 )
 _OF_TENSORS: Final = ("register_hook", "register_post_accumulate_grad_hook")
 _OF_OPTIMIZERS: Final = ("register_step_pre_hook", "register_step_post_hook")
-_PACKAGE: Final = __file__.rpartition("/agent/")[0]
-"""Folder of this package."""
 _OUTSIDE: Final = frozenset({"no_grad", "inference_mode", "detach", "data", "item", "tolist", "numpy", "cpu"})
 """Names by which code leaves the graph of gradients: what it computes of them trains nothing."""
 _DECORATOR: Final = "torch/utils/_contextlib.py"
@@ -127,7 +125,7 @@ def _counted(original: Callable[..., Any]) -> Callable[..., Any]:
 def _known_hook(hook: Any, frame: FrameType | None) -> _Known | None:
     """What is known of a hook that a frame registers; None where it is built in, ours, or one too many."""
     code, _ = _code(hook)
-    if code is None or code.co_filename.startswith(_PACKAGE):
+    if code is None or code.co_filename.startswith(PACKAGE):
         return None
     known = _known.get(id(code))
     if known is not None and known.has_several:

@@ -10,19 +10,16 @@ import sys
 import warnings
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
-from profiler.agent.patching import Hook, patch
-
-_PACKAGE: Final = __file__.rpartition("/agent/")[0] + "/"
-"""Folder of this package."""
+from profiler.agent.patching import PACKAGE, Hook, patch
 
 
 def _at_program_line(original: Callable[[Any], None]) -> Callable[[Any], None]:
     """Wrap the function of `warnings` through which every shown or recorded warning goes."""
 
     def _showwarnmsg(message: Any) -> None:
-        if str(message.filename).startswith(_PACKAGE):
+        if str(message.filename).startswith(PACKAGE):
             frame = _caller_of_wrapper(sys._getframe(1), message.filename)
             if frame is not None:
                 message.filename, message.lineno, message.line = frame.f_code.co_filename, frame.f_lineno, None
@@ -35,7 +32,7 @@ def _caller_of_wrapper(frame: FrameType | None, file: str) -> FrameType | None:
     """The frame that called into the package where the warning names `file` of it; None without one."""
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     return frame
 

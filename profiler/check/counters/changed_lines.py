@@ -76,14 +76,19 @@ def changed_lines(
 
     :param files: what became of files whose former text is known.
     """
-    exact = [amounts_by_line(counter, side, workers, is_exact=True) for side in (base, candidate)]
-    is_staged = counter == _WAITS[0] and all(line.stage for side in exact for line in side)
+    has_operators, has_stages = counter.endswith(_OPERATORS), counter == _WAITS[0]
+    exact = [
+        amounts_by_line(counter, side, workers, is_exact=True)
+        for side in (base, candidate)
+        if has_operators or has_stages
+    ]
+    is_staged = has_stages and all(line.stage for side in exact for line in side)
     before, after = exact if is_staged else (amounts_by_line(counter, side, workers) for side in (base, candidate))
     has_lines = before or not any(process.totals.get(counter) for process in base)
     if counter.startswith((STARTUP, ONCE)) and not has_lines:  # a baseline file has no lines of these
         return ()
     pairs = list(pair_lines(ends(before, max), ends(after, min), files))
-    if counter.endswith(_OPERATORS):
+    if has_operators:
         pairs = list(paid(pairs, _operator_payments(pairs, ends(exact[0], max), ends(exact[1], min))))
     elif is_staged or counter not in _WAITS:
         pairs = list(paid(pairs, equal_payments(pairs)))

@@ -250,7 +250,6 @@ def not_seen(recordings: Recordings, unreached: Sequence[str] = (), *, looked: i
     inside = [(begin, end) for begin, end in spans or () if end > begin]
     if not inside:
         return ()
-    run = recordings.runs[0]
 
     def occurs(table: Table) -> bool:
         return any(bool(((table["begin"] < end) & (table["end"] >= begin)).any()) for begin, end in inside)
