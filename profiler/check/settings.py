@@ -21,7 +21,7 @@ from profiler.core.errors import ProfilerError
 from profiler.core.masking import PRIVATE, Privacy
 from profiler.core.notice import Notice
 from profiler.core.units import shorten
-from profiler.core.virtual_devices import virtual_devices
+from profiler.core.virtual_devices import DEFAULT_CARD, virtual_devices
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.profiler.check"
@@ -33,8 +33,6 @@ _OPTIONS: Final = {"baseline": "--baseline", "links": "--link"}
 """Keys that have an option of their own."""
 _WARN: Final = "warn:"
 """Before an amount of which more is only a warning."""
-CARD: Final = "h100"
-"""What virtual CUDA devices of a check show themselves to be."""
 _MAX_SHOWN: Final = 60
 """Characters of a value that an error quotes."""
 
@@ -318,7 +316,7 @@ def settings_of(table: SettingsTable, file: Path | None, args: argparse.Namespac
         steps=table.steps,
         warmup=table.warmup,
         wanted_processes=table.processes,
-        virtual_cuda=virtual_devices(args.virtual_cuda, CARD),
+        virtual_cuda=virtual_devices(args.virtual_cuda, DEFAULT_CARD),
         count=bool(args.count or args.virtual_cuda),
         patience=table.patience,
         links=tuple(table.links),

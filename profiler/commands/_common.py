@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from profiler.core.checked import MaxSize
 from profiler.core.errors import ProfilerError
 from profiler.core.terminal import called_as
+from profiler.core.virtual_devices import DEFAULT_CARD
 from profiler.virtual.cards import CARDS
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def seconds(minimum: float = 0.0) -> Callable[[str], float]:
 def add_card(parser: argparse.ArgumentParser) -> None:
     """Add the option that names a virtual device."""
     card = "what a virtual device shows itself to be (default: %(default)s)"
-    parser.add_argument("--card", choices=CARDS, default="h100", help=card)
+    parser.add_argument("--card", choices=CARDS, default=DEFAULT_CARD, help=card)
 
 
 def add_counting(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from profiler.commands._common import seconds
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.virtual_devices import DEFAULT_CARD
 from profiler.virtual.cards import CARDS
 
 _EPILOG: Final = (
@@ -29,7 +30,9 @@ class LintCommand:
         add = parser.add_argument
         add("--cpu", action="store_true", help="show the script no CUDA device: count reads that would wait on a GPU")
         add("--devices", type=int, default=1, metavar="N", help="CUDA devices that it sees (default: %(default)s)")
-        add("--card", choices=CARDS, default="h100", help="what they show themselves to be (default: %(default)s)")
+        add(
+            "--card", choices=CARDS, default=DEFAULT_CARD, help="what they show themselves to be (default: %(default)s)"
+        )
         add("--steps", type=int, default=8, metavar="N", help="counted steps (default: %(default)s)")
         add("--new-since", metavar="REV", help="report only lines that are new or changed since this git revision")
         add("--baseline", type=Path, metavar="FILE", help="report only findings that this file does not have")

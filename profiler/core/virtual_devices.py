@@ -8,6 +8,8 @@ from typing import Final
 
 from profiler.core.errors import ProfilerError
 
+DEFAULT_CARD: Final = "h100"
+"""What virtual devices show themselves to be where no other card is named."""
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 """A file of NVIDIA's driver."""
 

@@ -1,6 +1,6 @@
 """Records the functions that are hooks of modules, tensors and optimizers, and the user's line that registers them.
 
-torch calls such a hook in each pass or each step. Of the user's hooks of modules it also records how often they are
+torch calls such a hook in each pass or each step. For the user's hooks of modules, this also records how often they are
 registered, and whether they look at results outside of the training. A hook that returns a value is a part of the
 model: torch replaces the output, the inputs or the gradients by it.
 """
@@ -38,7 +38,7 @@ _TABLES: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_b
 
 @dataclass(eq=False, slots=True)
 class _Known:
-    """What is known of a hook."""
+    """The facts about a hook."""
 
     code: CodeType
     """It is kept, so that its id is not reused."""
@@ -123,7 +123,8 @@ def _counted(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _known_hook(hook: Any, frame: FrameType | None) -> _Known | None:
-    """What is known of a hook that a frame registers; None where it is built in, ours, or one too many."""
+    """Find or make the facts about a hook that a frame registers. None: it is built in or the profiler's, or there are
+    too many hooks."""
     code, _ = _code(hook)
     if code is None or code.co_filename.startswith(PACKAGE):
         return None

@@ -20,7 +20,7 @@ from profiler.run.tables import SETTINGS
 
 _lines: Final[dict[str, dict[str, Any]]] = {}
 _makers: Final[dict[str, list[dict[str, Any]]]] = {}
-"""What is made -> the lines that make it."""
+"""Name of a class, or `processes` -> the lines that make such objects."""
 _CONSTRUCTORS: Final = {
     "transformers.training_args": ("TrainingArguments", "__post_init__"),
     "transformers.trainer": ("Trainer", "__init__"),

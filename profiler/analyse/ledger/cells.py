@@ -107,8 +107,8 @@ class Cell:
     called_by: str = ""
     """The innermost function of another library that calls that of a library, for most of the time; else empty."""
     registered_at: Site | None = None
-    """The user's line that registered the hook in which most of the time is, where that is not the place; None: there
-    is none, or it is not known."""
+    """Most of the time is in a hook: the user's line that registered it. None: it is the place itself, there is no
+    hook, or the line is not known."""
     callers: frozenset[tuple[str, int]] = frozenset()
     """File and number of the user's lines above the place, through which most of the time passes."""
     thirds: tuple[float, ...] = ()

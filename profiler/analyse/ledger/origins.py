@@ -20,10 +20,10 @@ class Origin:
     function: str
     """The innermost function below the place, as its module and name, of a library its own; empty: the place itself."""
     called_by: str = ""
-    """Of a library: the innermost function of another one that calls it; empty: none does."""
+    """The time is in a library: the innermost function of another library that calls it; empty: none does."""
     registered_at: Site | None = None
-    """The user's line that registered the hook in which the time is, where that is not the place; None: there is none,
-    or it is not known."""
+    """The time is in a hook: the user's line that registered it. None: it is the place itself, there is no hook, or the
+    line is not known."""
 
     def without_functions(self) -> Origin:
         """The origin without what may differ between stacks of the same library at the same place."""

@@ -231,7 +231,7 @@ def _gaps(run: Run, window: Window) -> tuple[Intervals, int, int]:
 
 
 def _with_submitted(run: Run, window: Window, pieces: IdlePieces) -> IdlePieces:
-    """The pieces of a foreign trace, of which those in which the device had its next work are not the host's."""
+    """Cut the pieces of a foreign trace where the device had its next work: from then on they are not the host's."""
     until, in_graph = _submissions(run, window, _gaps(run, window)[0])
     cut = np.where(pieces.state == HostState.EARLIER_WORK, pieces.end, until[pieces.gap])
     cut = np.clip(cut, pieces.begin, pieces.end)

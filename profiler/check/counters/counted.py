@@ -167,7 +167,7 @@ def _divided(run: Run, window: Window) -> tuple[_Part, list[tuple[CountedPeriod,
 
 
 def _period_counts(run: Run, window: Window, period: CountedPeriod, part: _Part, root: str) -> TableCounts:
-    """What a period counted, such that an amount per step is that of one evaluation, or of one checkpoint."""
+    """Count a period. An amount per step is then that of one evaluation, or of one checkpoint."""
     names, steps = COUNTED_IN[period.prefix], len(window)
     weights = steps * span_weights(part.counts, part.count_spans)
     found = table_counts(run, part.counts, lambda file: portable_path(file, root), names, weights, peak=steps)

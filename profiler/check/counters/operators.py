@@ -91,7 +91,7 @@ def table_counts(
 ) -> TableCounts:
     """The sums of rows.
 
-    :param weights: of each row, such that an amount per step is that of what is counted.
+    :param weights: factors of the rows. They make an amount per step that of what is counted.
     :param peak: the weight of the peak.
     """
     totals: dict[str, float] = {}

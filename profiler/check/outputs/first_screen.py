@@ -49,7 +49,7 @@ def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
 
     :param when: the time of the check, and how long it took, as far as they are known.
     """
-    places = tuple(_places(result))
+    places = tuple(shown_places(result))
     return b.FirstScreen(
         (f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}", *when),
         _headline(result),
@@ -164,30 +164,33 @@ def _cores(result: GateResult) -> str:
 # ---------------------------------------------------------------- lines
 
 
-def _places(result: GateResult) -> Iterator[b.CodePlace]:
+def shown_places(result: GateResult) -> Iterator[b.CodePlace]:
     """The lines of a FAIL at which counters rose or that take longer, those that the diff wrote first. Where it wrote
     none of them, the lines that it changed are the first. A hunk stands at its first line."""
     shown: set[Hunk] = set()
     failed = failing(result)
     rises = list(find_rises(failed, result.hunks))
     slower = sorted(result.slower_lines or (), key=lambda line: not line.is_changed)
-    places = list[tuple[tuple[str, int], b.CodePlace]]()
+    places = list[tuple[bool, tuple[str, int], b.CodePlace]]()  # each with whether the diff changed it
     if any(True for _ in text.unwritten(result)):
         for file, number, source in list(changed_places(result.hunks))[:_CHANGED_PLACES]:
             names = (f"{name}:{number}" for name in (short_path(plain(file)), plain(file)))
-            places.append(((file, number), b.CodePlace(0.0, next(names), plain(source), next(names), _CHANGED)))
+            place = b.CodePlace(0.0, next(names), plain(source), next(names), _CHANGED)
+            places.append((True, (file, number), place))
     rises += [Rise((each,)) for line in failed if fmt.is_over_budget_only(line) for each in line.largest]
-    places += [((each.changes[0].file, each.changes[0].line), _counted(each)) for each in rises]
+    places += [(each.is_written, (each.changes[0].file, each.changes[0].line), _counted(each)) for each in rises]
     step = result.base.step_time or 0.0
     for each in slower:
         key, place = (each.file, each.line), _slower(each, step)
-        at = next((index for index, (known, _) in enumerate(places) if known == key), None)
+        at = next((index for index, (_, known, _) in enumerate(places) if known == key), None)
         if at is None:
-            places.append((key, place))
+            places.append((each.is_changed, key, place))
         else:  # one line for both
-            places[at] = key, replace(place, change=f"{places[at][1].change}; {place.change}")
-    places.sort(key=lambda each: _CHANGED not in each[1].change + each[1].location)
-    for (file, line), place in places[:_PLACES]:
+            is_changed, _, counted = places[at]
+            place = replace(place, change=f"{counted.change}; {place.change}")
+            places[at] = is_changed or each.is_changed, key, place
+    places.sort(key=lambda each: not each[0])
+    for _, (file, line), place in places[:_PLACES]:
         hunk = hunk_at(result, file, line)
         if hunk is None or hunk in shown:
             yield place

@@ -22,7 +22,7 @@ from profiler.check.model import (
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.figures import percent_cell, rounds_table, slowdown_figure, step_time_figure
-from profiler.check.outputs.first_screen import JUDGED, first_screen
+from profiler.check.outputs.first_screen import JUDGED, first_screen, shown_places
 from profiler.check.outputs.rises import find_rises
 from profiler.core import units
 from profiler.report import blocks as b
@@ -106,7 +106,7 @@ def _verdict(result: GateResult) -> b.Section:
 
 def _diffs(result: GateResult) -> Iterator[b.Items]:
     """The parts of the diff that have the first lines."""
-    found = [place for place in first_screen(result, ()).places if place.diff]
+    found = [place for place in shown_places(result) if place.diff]
     for number, place in enumerate(found[:_MAX_DIFFS]):
         yield b.Items((f"at {place.path}",), "" if number else _DIFF_TITLE, "\n".join(place.diff))
 

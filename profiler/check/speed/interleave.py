@@ -248,7 +248,7 @@ def block_order(blocks: int, random: Random) -> list[str]:
 
 
 def start_order(number: int, *, swapped: bool) -> tuple[str, str]:
-    """The order in which the programs of round `number` start, which alternates; `swapped` exchanges them."""
+    """Alternate the order in which the programs start from round to round; `swapped` exchanges them."""
     return (BASE, CANDIDATE) if bool(number % 2) != swapped else (CANDIDATE, BASE)
 
 

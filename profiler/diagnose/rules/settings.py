@@ -108,7 +108,7 @@ def debug_mode(costs: StepCosts) -> Claim | None:
     "program that reads memory which it never wrote needs these values.",
 )
 def memory_fills(costs: StepCosts) -> Claim | RunClaim | None:
-    """The time in which a device fills new memory, and for which it is idle while the host launches that. In a recorded
+    """Claim the time of a device that fills new memory, and its idle time while the host launches that. In a recorded
     run only the setting is known."""
     if costs.fact("fills_memory"):
         sites = setting_line(costs, "deterministic")

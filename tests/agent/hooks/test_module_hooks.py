@@ -127,8 +127,12 @@ def test_the_line_that_registers_the_hooks_of_a_library(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_called_is_registered_as_without_recording(tmp_path: Path) -> None:
+    layer = torch.nn.Linear(2, 2)
     with watched(tmp_path, (module_hooks.PLUGIN, sys.modules["torch.nn.modules.module"])):
-        torch.nn.Linear(2, 2).register_forward_hook(None)
+        layer.register_forward_hook(None)
+        assert STATE.recorder is not None
+        assert "module_hooks" not in STATE.recorder.hook_facts
+    assert list(layer._forward_hooks.values()) == [None]
 
 
 def test_compiled_code_registers_hooks(tmp_path: Path) -> None:
