@@ -66,8 +66,8 @@ MIN_SAMPLES = 50
 # Phases of a step that are not regions.
 AFTER_OPTIMIZER, ELSEWHERE = "after the optimizer", "elsewhere"
 
-UPDATE = "optimizer"
-"""The phase of a step in which the optimizer updates the parameters."""
+BACKWARD, UPDATE = "backward", "optimizer"
+"""The phases of a step in which gradients are computed, and in which the optimizer updates the parameters."""
 
 DAMAGE = (
     "run-not-ended", "process-stopped", "metadata-damaged", "damaged-line", "damaged-lines", "file-unreadable",

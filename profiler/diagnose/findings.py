@@ -10,8 +10,8 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
-from profiler.analyse.ledger.cells import Ledger
-from profiler.analyse.model import CORELESS_CATEGORIES, Analysis
+from profiler.analyse.ledger.cells import Ledger, Period
+from profiler.analyse.model import BACKWARD, CORELESS_CATEGORIES, UPDATE, Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
@@ -67,6 +67,8 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
     findings += _divided(without_gain, costs, board, owned)
     if not is_unseen:
         findings += rest(board, costs)
+    growth = next((each for each in of_run if each.is_growth), None)
+    findings = [with_growth(each, growth) for each in findings]
     late = analysis.ranks.late if analysis.ranks else None
     periods = {each.period: each.rule.name for each in of_run if each.period is not None}
     found = in_order(_with_lines_of_cures((*findings, *of_run, *outside_steps(analysis)), costs), late)
@@ -75,12 +77,28 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
 
 def _with_lines_of_cures(findings: Iterable[Finding], costs: StepCosts) -> Iterator[Finding]:
     """The findings with the line to change, where that is none of their lines."""
-    lines, info = costs.fact(SETTINGS) or {}, costs.analysis.info
-    for finding in findings:
+    lines, info, ledger = costs.fact(SETTINGS) or {}, costs.analysis.info, costs.analysis.ledger
+    cells = ledger.of(Period.STEPS) if ledger else ()
+    updating = {place for cell in cells if cell.activity in (BACKWARD, UPDATE) for place in cell.lines}
+    for each in findings:
+        first = next((place.site.place for place in each.places), None)
+        finding = replace(each, values={**each.values, "runs_steps": True}) if first in updating else each
         cure = finding.values.get("cure") or finding.known_cure
         site = _registered_at(finding) or line_of_cure(cure, lines, info.project or info.cwd)
-        is_other = site is not None and site.place not in [each.place for each in finding.sites]
+        is_other = site is not None and site.place not in [its.place for its in finding.sites]
         yield replace(finding, cure_site=site) if is_other else finding
+
+
+def with_growth(finding: Finding, growth: Finding | None) -> Finding:
+    """The finding with the advice against growth, if most of it is at the line that grows.
+
+    What is general, such as letting a loader do the work, does not stop that.
+    """
+    first = next(iter(finding.places), None)
+    if growth is None or first is None or finding.known_cure or not finding.rule.is_of_code:
+        return finding
+    is_there = first.site in growth.sites and first.share > MOST * finding.share
+    return replace(finding, known_cure=growth.rule.fix) if is_there else finding
 
 
 def _registered_at(finding: Finding) -> Site | None:

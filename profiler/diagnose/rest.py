@@ -129,11 +129,16 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
     phase = costs.phase(UPDATE)
     is_updating = phase is not None and phase.low >= MUCH_UPDATING and costs.fact("device") == "cpu"
     stages = (*_STAGES, UPDATE) if is_updating else _STAGES
-    groups = defaultdict[str, _Group](lambda: _Group(Lines()))
+    groups = defaultdict[tuple[str, str], _Group](lambda: _Group(Lines()))
 
     def group(category: str, cell: Cell | None) -> _Group:
-        is_stage = cell is not None and category in _WORK and cell.activity in stages
-        return groups[cell.activity if cell is not None and is_stage else category]
+        if cell is not None and category in _WORK:
+            if cell.activity in stages:
+                return groups[cell.activity, ""]
+            # within a phase, a library may hold the model
+            if cell.owner is Owner.LIBRARY and not cell.activity and costs.analysis.phases:
+                return groups[CODE_OF[cell.owner], cell.package]
+        return groups[category, ""]
 
     for category, whole in costs.categories.items():
         for part, seconds in board.free(category):
@@ -142,8 +147,8 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
             group(category, cell).add(category, whole.part(seconds / whole.seconds), cell)
         for cell, seconds in board.claimed(category):
             group(category, cell).claimed += seconds
-    for name, found in groups.items():
-        values = {"loader": _largest_part(costs.analysis.input)} if name == "input" else {}
+    for (name, package), found in groups.items():
+        values = {"loader": _largest_part(costs.analysis.input)} if name == "input" else {"package": package}
         if finding := _finding(_name(name, found.lines, costs.analysis), found, costs, **values):
             yield finding
 

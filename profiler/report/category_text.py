@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from profiler.analyse.ledger.cells import Owner
 from profiler.analyse.model import (
@@ -243,8 +243,10 @@ def category_meaning(name: str) -> str:
     return text.meaning if text is not None else _ONLY_IN_FIGURES.get(name, _OTHER_CATEGORY)[1]
 
 
-def rest_title(name: str) -> str:
+def rest_title(name: str, values: Mapping[str, Any]) -> str:
     """What begins a sentence about time that no rule explains: `Data loading`, before `takes 61% of each step`."""
+    if name in CODE_TITLES:
+        return CODE_TITLES[name].format(package=values["package"])
     if name.startswith(IDLE):
         name = name.removeprefix(IDLE)
         return f"Idle time of the device {_OTHER_IDLE.get(name) or CATEGORIES[name].idle}"

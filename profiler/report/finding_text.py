@@ -123,10 +123,12 @@ def _cure_of_place(finding: Finding) -> str:
     first = finding.places[0] if finding.places else None
     if first is None or first.share <= MOST * finding.share:
         return ""
-    if not finding.has_cure or not first.package:
+    # what a library does before the steps, such as compiling, it does once
+    is_library = finding.rule.name == CODE_OF[Owner.LIBRARY] and finding.period not in (Period.BEFORE, Period.AFTER)
+    if not first.package or not (finding.has_cure or is_library):
         return ""
     if first.package not in _RUNS_TRAINING:
-        return _library_cure(first)
+        return _library_cure(first, runs_steps=bool(finding.values.get("runs_steps")))
     return _OF_TRAINER.format(package=first.package) if _AROUND_STEPS.search(first.inside) else ""
 
 
@@ -148,8 +150,17 @@ _OF_TRAINER: Final = (
 )
 
 
-def _library_cure(place: Place) -> str:
-    """What to do about time in a library of which nothing is known."""
+def _library_cure(place: Place, *, runs_steps: bool) -> str:
+    """What to do about time in a library of which nothing is known.
+
+    :param runs_steps: the line calls what runs the whole training.
+    """
+    if runs_steps:
+        inside = f"{place.inside.partition('.<locals>')[0]}()" if place.inside else f"code of {place.package}"
+        return (
+            f"Look for an option of {place.package} by which it does less of this, or for a newer version. Most of the "
+            f"time is in {inside}, which is not the program's."
+        )
     called = called_functions(place.site.source)
     what = f"Call {called[0]}()" if called else f"Use {place.package}"
     return (
@@ -187,10 +198,8 @@ def title(finding: Finding) -> str:
     """The cause, as a sentence without its full stop; of time that no rule explains, what it is."""
     if finding.has_cure:
         return _fill(finding.rule.title, finding.values) or finding.rule.name
-    if finding.rule.name in CODE_TITLES and finding.is_of_run:
-        return CODE_TITLES[finding.rule.name].format(package=finding.values["package"])
     loader, is_rest = finding.values.get("loader"), finding.values.get("is_rest")
-    text = _input_title(loader) if loader and not is_rest else rest_title(finding.rule.name)
+    text = _input_title(loader) if loader and not is_rest else rest_title(finding.rule.name, finding.values)
     return f"The rest of {text if text.startswith('Python') else text[0].lower() + text[1:]}" if is_rest else text
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod
 from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner, Period, Recurrence
-from profiler.analyse.model import Analysis, LineCost, Measure
+from profiler.analyse.model import Analysis, LineCost, Measure, Phase
 from profiler.core.notice import Notice
 from profiler.diagnose.findings import find, in_order, with_trials
 from profiler.diagnose.rule import Claim, Order, Rule, RunClaim, StepCosts, exactly
+from profiler.report.finding_text import finding_sentence, finding_text
 from profiler.run.model import RunInfo, Site
 
 SITE = Site("train.py", 8, "train")
@@ -252,6 +253,28 @@ def test_the_rest_of_a_stage_is_told_as_its_rest() -> None:
     )
     told = {each.rule.name: (round(each.share, 2), each.values.get("is_rest")) for each in find(run, (partly,))[0]}
     assert told == {"part": (0.3, None), "evaluation": (0.3, True), "compute": (0.4, False)}
+
+
+def test_the_rest_of_a_library_around_the_phases_is_told_as_its_code() -> None:
+    def of_library(kind: str, phase: str, seconds: float) -> Cell:
+        inside = "fitkit.clip.Clip.__call__"
+        of_code = replace(cell(7, kind, seconds), owner=Owner.LIBRARY, package="fitkit", function=inside)
+        return replace(of_code, activity=phase)
+
+    update = replace(cell(7, "compute", 2.0), activity="optimizer", owner=Owner.TORCH)
+    cells = of_library("python", "", 3.0), of_library("compute", "", 2.0), of_library("compute", "forward", 3.0), update
+    ledger = Ledger(cells, {(0, MAIN, Period.STEPS): 10.0}, steps={MAIN: 10})
+    run = replace(analysis(python=0.3, compute=0.7), ledger=ledger)
+    without_phases = {each.rule.name: round(each.share, 2) for each in find(run, ()).findings}
+    assert without_phases == {"python": 0.3, "compute": 0.7}
+    first, second = find(replace(run, phases=(Phase("forward", 0.3, 0.3, 0.3, 0.3),)), ()).findings
+    assert (first.rule.name, round(first.share, 2)) == ("library-code", 0.5)
+    assert finding_sentence(first).startswith("Code of fitkit takes 50% of each step, at train.py:7, mostly in fitkit.")
+    assert "Look for an option of fitkit" in finding_text(first).fix, "its line also calls the optimizer"
+    assert (second.rule.name, round(second.share, 2)) == ("compute", 0.5)
+    elsewhere = replace(ledger, cells=cells[:3])
+    first = find(replace(run, ledger=elsewhere, phases=(Phase("forward", 0.3, 0.3, 0.3, 0.3),)), ()).findings[0]
+    assert finding_text(first).fix.startswith("Use fitkit less often")
 
 
 def test_work_beside_a_device_that_was_not_recorded_has_no_gain() -> None:

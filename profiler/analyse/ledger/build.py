@@ -40,6 +40,7 @@ from profiler.analyse.ledger.cells import (
     Ledger,
     Owner,
     Period,
+    Quartiles,
     Recurrence,
 )
 from profiler.analyse.ledger.origins import Origin, origin_of
@@ -57,7 +58,7 @@ from profiler.analyse.model import (
 )
 from profiler.analyse.sampling.frames import BETWEEN, CHECKPOINT
 from profiler.analyse.sampling.lines import ShareError, most_frequent
-from profiler.analyse.sampling.phases import sampled_phases
+from profiler.analyse.sampling.phases import exact_phases, sampled_phases
 from profiler.analyse.sampling.shares import ClassifiedSamples, calls_by_line
 from profiler.analyse.sampling.spikes import long_steps
 from profiler.analyse.sampling.stacks import Stacks, sample_ns
@@ -73,10 +74,8 @@ from profiler.run.code_origin import LIBRARY, TORCH, code_owner
 from profiler.run.model import Run, Site
 from profiler.run.tables import GARBAGE_COLLECTION, LINE_OF, ONE_OFF
 
-MANY_STEPS: Final = 30
-"""Steps from which their thirds tell whether a cost grows. A choice: ten steps in each."""
-SHOWN: Final = 0.5
-"""Share of a third of the steps that samples must show for it to be compared with the others. A choice: half."""
+LEAST_TO_GROW: Final = 60
+"""Steps from which their thirds tell whether steps grow. A choice: twenty steps in each."""
 MOSTLY: Final = 0.8
 """Share of a cell's samples that must lie in long steps for it to occur in these only. A choice: the clock of the
 sampler is accurate to milliseconds."""
@@ -173,17 +172,32 @@ def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, d
     cells = sorted((*cells, *of_device), key=lambda cell: -cell.seconds)
     steps = {MAIN: len(analysed), DEVICE: len(device.window)}
     usual = () if is_unseen else _usual(run, analysed)
-    return Ledger(tuple(cells), wall, moved, active, steps, usual=usual, rank=analysed.rank)
+    of_analysed = next((each for each in ranks if each.window is analysed), None)
+    phases = _usual_phases(run, analysed, of_analysed) if usual and of_analysed else {}
+    return Ledger(tuple(cells), wall, moved, active, steps, usual=usual, usual_phases=phases, rank=analysed.rank)
 
 
-def _usual(run: Run, window: Window) -> tuple[tuple[float, float, float], ...]:
-    """`Ledger.usual`: quartiles, so that neither rare work nor a short disturbance counts."""
-    delays = step_delays(run, window) if len(window) >= 2 * MANY_STEPS else None
-    if delays is None:
-        return ()
-    thirds = np.array_split(window.wall - delays, 3)
+def _usual(run: Run, window: Window) -> Quartiles:
+    """`Ledger.usual`."""
+    delays = step_delays(run, window) if len(window) >= LEAST_TO_GROW else None
+    return () if delays is None else _quartiles(window.wall - delays)
+
+
+def _quartiles(ns: npt.NDArray[Any]) -> Quartiles:
+    """Quartiles, so that neither rare work nor a short disturbance counts."""
+    thirds = np.array_split(ns, 3)
     low, middle, high = (np.array([np.percentile(third, at) for third in thirds]) / NS_PER_S for at in (25, 50, 75))
     return tuple(zip(low.tolist(), middle.tolist(), high.tolist(), strict=True))
+
+
+def _usual_phases(run: Run, window: Window, record: RankRecord) -> dict[str, Quartiles]:
+    """`Ledger.usual_phases`."""
+    if record.host is None:
+        return {}
+    spans = exact_phases(run, window, record.host, record.stages)
+    ns = {name: covered_within(each, window.begin, window.end) for name, each in spans.items() if len(each)}
+    ns[""] = window.wall - np.sum([*ns.values(), np.zeros(len(window))], axis=0)
+    return {name: _quartiles(each) for name, each in ns.items()}
 
 
 def _main_thread(run: Run, window: Window) -> Window:
@@ -414,7 +428,6 @@ class _Steps:
         counts = np.bincount(samples.stack, samples.ns) * samples.n / samples.ns.sum()
         activity, error = self._activities(samples), ShareError(samples)
         collecting, long = self._in_collections(len(ns)), _LongSteps(self._stacks, self._window, self._record.stages)
-        thirds = self._thirds()
         groups: defaultdict[tuple[str, str, Origin], list[tuple[int, float]]] = defaultdict(list)
         for number in np.flatnonzero(ns.any(axis=1)).tolist():
             origin = origin_of(self._stacks, number)
@@ -442,36 +455,10 @@ class _Steps:
             named = _named(self._stacks, origin, parts)
             cell = replace(self._cell(kind, named, seconds), activity=stage, **of_cell._asdict())
             recurrence, every = self._recurrence(cell, parts, long)
-            when = (sum(part * thirds[number] for number, part in parts) / NS_PER_S).tolist() if len(thirds) else ()
             callers = self._callers(parts)
-            cells.append(replace(cell, recurrence=recurrence, every=every, callers=callers, thirds=tuple(when)))
+            cells.append(replace(cell, recurrence=recurrence, every=every, callers=callers))
             members.append(dict(parts))
         return _with_entries(self._stacks, cells, members)
-
-    def _thirds(self) -> Floats:
-        """Divide the time of each stack among the thirds of the sampled steps, as shares.
-
-        These are the steps from the first sample on: stacks are sampled about a second after the program starts. Empty
-        where that is less than half of the steps or too few, or where samples cover less than half of a third. Samples
-        of the first steps are left out if their rate was low.
-        """
-        window, steps = self._window, len(self._window)
-        if self._period is not Period.STEPS or steps < MANY_STEPS:
-            return np.zeros(0)
-        samples, weight = self._stacks.weighted_samples(window)
-        rows = window.step_rows(samples["begin"])
-        first = int(rows.min(initial=steps))
-        sampled = steps - first
-        if sampled < max(MANY_STEPS, SHOWN * steps):
-            return np.zeros(0)
-        found = np.zeros((len(self._stacks.run.stack_frames), 3))
-        np.add.at(found, (samples["stack"], 3 * (rows - first) // sampled), weight)
-        wall = np.bincount(3 * np.arange(sampled) // sampled, (window.end - window.begin)[first:])
-        shown = found.sum(axis=0)
-        if (shown < SHOWN * wall).any():
-            return np.zeros(0)
-        found *= wall / shown
-        return np.asarray(found / np.maximum(found.sum(axis=1, keepdims=True), 1.0))
 
     def _callers(self, parts: Sequence[tuple[int, float]]) -> frozenset[tuple[str, int]]:
         """The user's lines above the innermost one through which most of the time passes."""
@@ -577,7 +564,7 @@ def _scaled(cell: Cell, factor: float) -> Cell:
     if factor == 1.0:
         return cell
     amount = (factor * each for each in (cell.seconds, cell.low, cell.high, cell.samples))
-    return replace(cell, **_Amount(*amount)._asdict(), thirds=tuple(factor * each for each in cell.thirds))
+    return replace(cell, **_Amount(*amount)._asdict())
 
 
 def with_kinds(rows: Floats, totals: Floats) -> tuple[Floats, Floats, float]:

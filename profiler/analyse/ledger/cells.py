@@ -66,6 +66,10 @@ class Owner(StrEnum):
     UNKNOWN = "unknown"
 
 
+Quartiles = tuple[tuple[float, float, float], ...]
+"""Quartiles of a time in seconds, in each third of the measured steps; empty: not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A part of the time of one thread of one rank."""
@@ -111,8 +115,6 @@ class Cell:
     hook, or the line is not known."""
     callers: frozenset[tuple[str, int]] = frozenset()
     """File and number of the user's lines above the place, through which most of the time passes."""
-    thirds: tuple[float, ...] = ()
-    """Its seconds in each third of the sampled steps, by the stack samples that show it; empty: none do."""
     findings: Mapping[str, float] = field(default_factory=dict)
     """Name of a rule -> the seconds of the cell that its finding has; empty before the diagnosis."""
 
@@ -152,9 +154,12 @@ class Ledger:
     """Thread -> the number of its measured steps, of the rank that stands for the run."""
     unplaced: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Kind -> name of a rule -> seconds of that kind that its finding costs, of which the cells are not known."""
-    usual: tuple[tuple[float, float, float], ...] = ()
+    usual: Quartiles = ()
     """Quartiles of the seconds of a step without its waits for a core, in each third of the measured steps. Empty where
     there are too few, or the waits are not known."""
+    usual_phases: Mapping[str, Quartiles] = field(default_factory=dict)
+    """Recorded phase or stage -> the same of its part of a step, with waits for a core; the empty name has all other
+    time of a step."""
     rank: int = 0
     """The rank that stands for the run."""
 

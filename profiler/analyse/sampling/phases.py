@@ -64,7 +64,7 @@ def phases(
         return ()
     sampled, lines, within_phase = sampled_phases(stacks, samples, stages)
     # total, low and high ns of each phase
-    exact = _exact_phases(stacks.run, window, host, stages)
+    exact = exact_phases(stacks.run, window, host, stages)
     ns = {name: np.full(3, float(spans.measure())) for name, spans in exact.items()}
     optimizer = ns.pop(OPTIMIZER)[0]
     # an optimizer that calls the model (a closure) contains forward and backward time too
@@ -125,7 +125,7 @@ def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tu
     return (None, ""), tuple(site for site, _, _ in shares)
 
 
-def _exact_phases(run: Run, window: Window, host: HostTimeline, stages: StageSpans) -> dict[str, Intervals]:
+def exact_phases(run: Run, window: Window, host: HostTimeline, stages: StageSpans) -> dict[str, Intervals]:
     """The measured time in each recorded phase; nested ones count as the stage that interrupts training or as data if
     these are among them, else as backward."""
     recorded: dict[str, Intervals] = {stage: stages.spans[stage] for stage in INTERRUPTIONS}

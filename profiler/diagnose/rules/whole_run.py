@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from profiler.analyse.finding import Confidence
-from profiler.analyse.ledger.cells import Cell, Ledger, Owner
+from profiler.analyse.ledger.cells import Cell, Ledger, Owner, Quartiles
 from profiler.analyse.ledger.cells import Period as LedgerPeriod
-from profiler.analyse.model import LOADED_MACHINE, Period, Stage
+from profiler.analyse.model import BACKWARD, LOADED_MACHINE, UPDATE, Period, Stage
 from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import MAX_SITES, RunClaim, StepCosts, rule, rules_of
 from profiler.run.model import Site
@@ -155,82 +153,80 @@ def one_off_work(costs: StepCosts) -> RunClaim | None:
     return RunClaim(found.seconds, share, sites, values, confidence, LedgerPeriod.ONE_OFF, of_steps)
 
 
-class _Line(NamedTuple):
-    """What a line takes in the first and in the last third of the sampled steps, in seconds."""
-
-    site: Site
-    begin: float
-    end: float
-    deviations: float
-    """By how many standard deviations of a count of samples the last third has more than the first."""
-    inside: str
-    """The function of a library, or of Python's, that takes most of it; empty: none does."""
-    is_computing: bool
-
-
-_WORK: Final = ("python", "framework", "compute", "log", "checkpoint")
-"""Kinds of time in which a line itself is at work: waits grow where another thread, rank or device does."""
-
-
-def _lines(ledger: Ledger) -> Iterator[_Line]:
-    """The work of lines in the measured steps, as far as samples tell their thirds."""
-    of_line = defaultdict[Site, list[Cell]](list)
-    for cell in ledger.of(LedgerPeriod.STEPS):
-        if cell.kind in _WORK and cell.place is not None and any(cell.thirds):
-            of_line[cell.place].append(cell)
-    for site, cells in of_line.items():
-        begin, middle, end = (sum(cell.thirds[third] for cell in cells) for third in range(3))
-        samples, whole = sum(cell.samples for cell in cells), sum(cell.seconds for cell in cells)
-        count = samples / (begin + middle + end)
-        of_others = (cell for cell in cells if cell.owner in (Owner.LIBRARY, Owner.PYTHON))
-        computing = sum(cell.seconds for cell in cells if cell.kind in ("compute", "framework"))
-        yield _Line(
-            site, begin, end, count * (end - begin) / math.sqrt(max(1.0, count * (begin + end))),
-            next((cell.function for cell in of_others if cell.seconds > MOST * whole), ""), computing > MOST * whole,
-        )  # fmt: skip
-
-
-def _growing_line(lines: Sequence[_Line]) -> _Line | None:
-    """The line that takes most of what steps take more and more; None where samples do not tell it."""
-    line = max(lines, key=lambda each: each.end - each.begin, default=None)
-    if line is None or line.deviations < _LIKELY:
-        return None
-    grown = sum(each.end - each.begin for each in lines)
-    return line if 0.0 < MOST * grown <= line.end - line.begin else None
-
-
 _GROWS, _GOES_ON = 1.25, 1.1
 """Times as long in the last third of the steps as in the first, and in a third as in the one before, from which usual
 steps grow. Of 260 recordings of the clinic, only programs that keep more and more do so, also from 1.2 and 1.05 on."""
-_LIKELY: Final = 1.0
-"""Standard deviations of its samples from which a line is named. A choice: that steps grow is known by their clocks."""
 
 
-def _are_growing(usual: Sequence[tuple[float, float, float]]) -> bool:
-    """Whether steps grow by their clocks (`Ledger.usual`), and most of the last ones take longer than most of the
+_PHASES: Final = {
+    "": "outside of the backward pass and of the optimizer's step",
+    "data": "in data loading",
+    BACKWARD: "in the backward pass",
+    UPDATE: "in the optimizer's step",
+    Stage.EVALUATION: "in evaluations",
+    Stage.ROLLOUT: "in roll-outs",
+    Stage.NO_GRADIENTS: "in work without gradients",
+    Stage.COMPILE: "in compilations",
+}
+
+
+def _are_growing(usual: Quartiles) -> bool:
+    """Whether these times grow from third to third of the steps, and most of the last ones are longer than most of the
     first."""
-    if not usual:
-        return False
     (_, begin, first_high), (_, middle, _), (last_low, end, _) = usual
     return end >= _GROWS * begin and _GOES_ON * begin <= middle <= end / _GOES_ON and last_low > first_high
+
+
+def _growing_phase(ledger: Ledger) -> str | None:
+    """The recorded phase that takes most of what steps take more, or `""`; None: no phase does."""
+    grown = {name: last - first for name, ((_, first, _), _, (_, last, _)) in ledger.usual_phases.items()}
+    whole = sum(more for more in grown.values() if more > 0)
+    return next((name for name, more in grown.items() if more > MOST * whole), None)
+
+
+def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
+    """The times of this phase, and the line that grows if the other lines together take less than the phase has grown
+    by."""
+    of_line, whole = defaultdict[Site, list[Cell]](list), 0.0
+    for cell in ledger.of(LedgerPeriod.STEPS):
+        if cell.is_own and phase == (cell.activity if cell.activity in ledger.usual_phases else ""):
+            whole += cell.seconds
+            if site := cell.registered_at or cell.place:
+                of_line[site].append(cell)
+    (_, before, _), (_, middle, _), (_, after, _) = ledger.usual_phases[phase]
+    grown = 1.0 - 3.0 * before / (before + middle + after)
+    found: dict[str, Any] = {"phase": _PHASES[phase], "before": before, "after": after}
+    for site, cells in of_line.items():
+        seconds = sum(cell.seconds for cell in cells)
+        if seconds > max(MOST, 1.0 - grown) * whole:
+            of_others = (cell for cell in cells if cell.owner in (Owner.LIBRARY, Owner.PYTHON))
+            inside = next((cell.function for cell in of_others if cell.seconds > MOST * seconds), None)
+            of_torch = sum(cell.seconds for cell in cells if cell.owner is Owner.TORCH) > MOST * seconds
+            found |= {"site": site, "part": seconds / whole, "inside": inside, "torch": site if of_torch else None}
+    return found
 
 
 @rule(
     "growing-steps",
     "Steps take longer and longer ({first:time}, later {last:time})",
     (
+        "Most of it is {phase}: {before:time}, later {after:time}.",
+        "There {part:share} of the time is at {site:place}.",
+        "Most of that is in {inside}().",
         "These are medians of the first and the last third of {steps:count} steps, without waits for a core.",
-        "In the last third of the sampled steps, {site:place} takes {times:number} times as long as in the first.",
-        "Most of it is in {inside}().",
         "Longer texts, larger images and layers that are trained from some step on make steps longer, too.",
     ),
     "Look for what grows, such as a list or a deque, a file that is written anew, or handlers and hooks that are added "
-    "again. Append, send or compute only what is new, and keep only what is needed.",
+    "again. Append, copy, send or compute only what is new, and keep only what is needed.",
     fixes=(
         (
             "If texts, images or batches become larger on purpose, nothing is wrong. Else look for tensors that are "
-            "appended to, hooks that are added again, and graphs that are kept, in what runs at {computing:place}. If "
+            "appended to, hooks that are added again, and graphs that are kept, in what runs at {torch:place}. If "
             "there are none, numbers may have become denormal: try torch.set_flush_denormal(True)."
+        ),
+        (
+            "If texts, images or batches become larger on purpose, nothing is wrong. Else numbers may have become "
+            "denormal, since all {phases:count} recorded parts of a step grow: try torch.set_flush_denormal(True)."
         ),
     ),
     threshold_source="_GROWS and _GOES_ON.",
@@ -240,23 +236,25 @@ def growing_steps(costs: StepCosts) -> RunClaim | None:
     analysis, ledger = costs.analysis, costs.analysis.ledger
     # threads beside other programs wait for each other, in time that counts as computing
     is_busy = any(each.code in LOADED_MACHINE for each in analysis.warnings) and costs.number("torch_threads") != 1
-    if ledger is None or costs.has_queue or costs.is_device_unseen or is_busy or not _are_growing(ledger.usual):
+    if ledger is None or not ledger.usual or costs.has_queue or costs.is_device_unseen or is_busy:
         return None
-    line = _growing_line(list(_lines(ledger)))
     (_, first, _), (_, middle, _), (_, last, _) = ledger.usual
+    phase = _growing_phase(ledger)
+    # a phase has fewer sources of noise than a whole step
+    of_phase = phase is not None and last >= _GROWS * first and _are_growing(ledger.usual_phases[phase])
+    if not (of_phase or _are_growing(ledger.usual)):
+        return None
     steps, more = analysis.value("steps") or 0.0, (middle + last - 2.0 * first) / 3.0
-    is_on_cpu = line is not None and line.is_computing and costs.fact("device") == "cpu"
-    values = {
-        "first": first,
-        "last": last,
-        "steps": steps,
-        "site": line.site if line else None,
-        "times": line.end / line.begin if line and line.begin else None,
-        "inside": (line.inside or None) if line else None,
-        "computing": line.site if line and is_on_cpu else None,
-    }
-    share = share_of_run(costs, more * steps)
-    of_steps, sites = 3.0 * more / (first + middle + last), (line.site,) if line else ()
+    values = dict.fromkeys(("phase", "before", "after", "site", "part", "inside", "torch", "phases"))
+    values |= {"first": first, "last": last, "steps": steps}
+    if phase is not None:
+        values |= _where_it_grows(ledger, phase)
+    elif len(ledger.usual_phases) > 1 and all(map(_are_growing, ledger.usual_phases.values())):
+        values["phases"] = len(ledger.usual_phases)
+    if costs.fact("device") != "cpu":
+        values |= {"torch": None, "phases": None}
+    sites = (values["site"],) if values["site"] else ()
+    share, of_steps = share_of_run(costs, more * steps), 3.0 * more / (first + middle + last)
     return RunClaim(more * steps, share, sites, values, Confidence.MEDIUM, of_steps=of_steps)
 
 

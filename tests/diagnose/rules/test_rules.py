@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, GainMethod
+from profiler.analyse.finding import Confidence, Finding, GainMethod, Place, RuleText
 from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner, Recurrence
 from profiler.analyse.ledger.cells import Period as LedgerPeriod
 from profiler.analyse.model import (
@@ -45,7 +45,7 @@ from profiler.analyse.model import (
     UnmeasuredPeriod,
 )
 from profiler.core.notice import Notice
-from profiler.diagnose.findings import find
+from profiler.diagnose.findings import find, with_growth
 from profiler.diagnose.rule import largest_sites
 from profiler.diagnose.rules.copies import cure_of_copy, filled_on_device
 from profiler.diagnose.rules.reads import cure_of_read
@@ -1340,24 +1340,24 @@ def test_long_stretches_outside_of_the_steps() -> None:
     assert "GPU" not in finding_text(first(end)).fix, "a test of the model needs one"
 
 
-def grown(*usual: float, lines: tuple[Cell, ...] = (), spread: float = 0.1, **facts: Any) -> Analysis:
-    """A run whose usual steps take so long in each third of the steps, with cells of a hundred samples each."""
-    quartiles = tuple(((1 - spread) * each, each, (1 + spread) * each) for each in usual)
-    ledger = Ledger(lines, steps={MAIN: 90}, usual=quartiles)  # type: ignore[arg-type]
+def quartiles(thirds: Sequence[float], spread: float = 0.1) -> tuple[tuple[float, float, float], ...]:
+    return tuple(((1 - spread) * each, each, (1 + spread) * each) for each in thirds)
+
+
+def grown(
+    *usual: float, lines: tuple[Cell, ...] = (), spread: float = 0.1,
+    phases: Mapping[str, Sequence[float]] | None = None, **facts: Any,
+) -> Analysis:  # fmt: skip
+    """A run whose usual steps, and their phases, take so long in each third of the steps."""
+    of_phases = {name: quartiles(thirds) for name, thirds in (phases or {"": usual} if usual else {}).items()}
+    ledger = Ledger(lines, steps={MAIN: 90}, usual=quartiles(usual, spread), usual_phases=of_phases)
     return replace(with_facts(with_measures(step(compute=1.0), steps=90), **facts), ledger=ledger)
 
 
-def line_cell(line: int, kind: str, *thirds: float) -> Cell:
-    """Seconds of a line in each third of 90 steps."""
-    place, seconds = replace(SITE, line=line), sum(thirds)
-    ends = seconds, seconds, seconds, 100.0
-    return Cell(
-        0, MAIN, LedgerPeriod.STEPS, "", kind, Owner.USER, "", place, "", Recurrence.EACH, 0.0, *ends, thirds=thirds
-    )  # fmt: skip
-
-
-GROWING = line_cell(7, "python", 0.1, 0.3, 0.7)
-STEADY = line_cell(8, "compute", 0.2, 0.2, 0.2)
+def line_cell(line: int, seconds: float, phase: str = "", owner: Owner = Owner.USER) -> Cell:
+    """Seconds of a line in the measured steps."""
+    place, ends = replace(SITE, line=line), (seconds, seconds, seconds, 100.0)
+    return Cell(0, MAIN, LedgerPeriod.STEPS, phase, "compute", owner, "", place, "", Recurrence.EACH, 0.0, *ends)
 
 
 def of_growth(analysis: Analysis) -> Finding | None:
@@ -1375,16 +1375,29 @@ def of_growth(analysis: Analysis) -> Finding | None:
     ],
 )
 def test_steps_that_take_longer_and_longer(usual: tuple[float, ...], *, grows: bool) -> None:
-    finding = of_growth(grown(*usual, lines=(GROWING, STEADY)))
+    finding = of_growth(grown(*usual, lines=(line_cell(7, 0.6), line_cell(8, 0.3))))
     assert (finding is not None) is grows
     if finding is not None:
         assert [site.line for site in finding.sites] == [7]
         assert finding.is_growth
-        assert "takes 7.0 times as long" in finding_text(finding).evidence[1]
+        assert "67% of the time is at train.py:7" in finding_text(finding).evidence[1]
 
 
 def test_steps_of_very_different_lengths_do_not_grow() -> None:
-    assert of_growth(grown(0.01, 0.015, 0.03, lines=(GROWING,), spread=0.6)) is None
+    varying = {"": (0.01, 0.02, 0.02)}
+    assert of_growth(grown(0.01, 0.015, 0.03, lines=(line_cell(7, 0.6),), spread=0.6, phases=varying)) is None
+
+
+def test_a_phase_that_grows_makes_steps_grow() -> None:
+    """Other phases may vary more than it grows."""
+    phases = {"backward": (0.003, 0.008, 0.018), "": (0.007, 0.007, 0.012)}
+    lines = line_cell(7, 0.3), line_cell(8, 0.2, "backward")
+    growing = grown(0.01, 0.015, 0.03, lines=lines, spread=0.6, phases=phases)
+    finding = of_growth(growing)
+    assert finding is not None
+    assert [site.line for site in finding.sites] == [8], "the larger line is in another phase"
+    assert "in the backward pass: 3.00 ms, later 18.0 ms" in finding_text(finding).evidence[0]
+    assert of_growth(grown(0.01, 0.011, 0.012, lines=lines, phases=phases)) is None, "that is too little of a step"
 
 
 def test_steps_of_threads_beside_other_programs_do_not_grow() -> None:
@@ -1394,32 +1407,48 @@ def test_steps_of_threads_beside_other_programs_do_not_grow() -> None:
 
 
 @pytest.mark.parametrize(
-    "lines",
+    ("lines", "phases"),
     [
-        (),
-        (line_cell(7, "ranks", 0.1, 0.3, 0.7),),  # another rank may grow
-        (line_cell(7, "python", 0.3, 0.2, 0.3), STEADY),
-        (line_cell(7, "python", 0.5, 0.3, 0.2), line_cell(8, "compute", 0.4, 0.4, 0.5)),  # lines become less in sum
+        ((), None),
+        ((line_cell(7, 0.5), line_cell(8, 0.5)), None),
+        ((line_cell(7, 0.5),), {"": (0.005, 0.01, 0.02), "backward": (0.005, 0.01, 0.02)}),
+        ((line_cell(7, 0.5, "backward"),), {"": (0.005, 0.015, 0.035), "backward": (0.005, 0.005, 0.005)}),
     ],
 )
-def test_samples_that_tell_no_line_name_none(lines: tuple[Cell, ...]) -> None:
-    finding = of_growth(grown(0.01, 0.02, 0.04, lines=lines))
+def test_no_line_is_named_that_may_not_grow(
+    lines: tuple[Cell, ...], phases: Mapping[str, Sequence[float]] | None
+) -> None:
+    finding = of_growth(grown(0.01, 0.02, 0.04, lines=lines, phases=phases))
     assert finding is not None
     assert finding.sites == ()
 
 
-def test_a_line_without_a_sample_in_the_first_third_grows() -> None:
-    finding = of_growth(grown(0.01, 0.02, 0.04, lines=(line_cell(7, "python", 0.0, 0.3, 0.7),)))
-    assert finding is not None
-    assert [site.line for site in finding.sites] == [7]
-
-
 def test_growing_work_of_torch_may_be_denormal_numbers() -> None:
-    lines = (line_cell(7, "compute", 0.1, 0.3, 0.7),)
-    for device, is_told in (("cpu", True), ("cuda", False)):
-        finding = of_growth(grown(0.01, 0.02, 0.04, lines=lines, device=device))
-        assert finding is None or ("set_flush_denormal" in finding_text(finding).fix) is is_told
-    assert of_growth(grown(0.01, 0.02, 0.04, lines=lines, device="cpu")) is not None
+    at_line = {"lines": (line_cell(7, 0.7, owner=Owner.TORCH),)}
+    everywhere = {"phases": {"": (0.005, 0.01, 0.02), "backward": (0.005, 0.01, 0.02)}}
+    for where in (at_line, everywhere):
+        for device, is_told in (("cpu", True), ("cuda", False)):
+            finding = of_growth(grown(0.01, 0.02, 0.04, device=device, **where))
+            assert finding is None or ("set_flush_denormal" in finding_text(finding).fix) is is_told
+        assert of_growth(grown(0.01, 0.02, 0.04, device="cpu", **where)) is not None
+    own = of_growth(grown(0.01, 0.02, 0.04, device="cpu", lines=(line_cell(7, 0.7),)))
+    assert own is not None
+    assert "set_flush_denormal" not in finding_text(own).fix
+
+
+def test_advice_about_a_line_that_grows_is_against_its_growth() -> None:
+    line = line_cell(SITE.line, 0.8)
+    analysis = grown(0.01, 0.02, 0.04, lines=(line,))
+    growth = of_growth(analysis)
+    general = Finding(
+        RuleText("r", "Slow", (), "Do it less often.", is_of_code=True), 0.5, 0.5, 0.4, 0.6, Confidence.HIGH,
+        places=(Place(line.place or SITE, 0.5),),
+    )  # fmt: skip
+    assert growth is not None
+    assert finding_text(with_growth(general, growth)).fix == finding_text(growth).fix
+    elsewhere = replace(general, places=(Place(replace(SITE, line=99), 0.5),))
+    for other, of_growing in ((elsewhere, growth), (general, None), (replace(general, known_cure="Known."), growth)):
+        assert with_growth(other, of_growing) == other
 
 
 def test_threads_beside_other_programs() -> None:
