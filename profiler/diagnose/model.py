@@ -52,6 +52,8 @@ CODE_OF: Final[Mapping[Owner, str]] = {
 }
 """Names of a part of a run by whose code it was."""
 OTHER_CODE: Final = "other-code"
+RUNS_TRAINING: Final = frozenset(("accelerate", "fastai", "keras", "lightning", "pytorch_lightning", "transformers"))
+"""Libraries whose code runs the whole training, so that most of their time is the training's own."""
 WAITS_FOR_WORKERS: Final = "waits-for-workers"
 RECORDED_COMPUTING: Final = "backward-and-update"
 """Names of time of which the category alone would tell too little."""

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, Finding, RuleText
-from profiler.analyse.ledger.cells import GARBAGE_KIND, IMPORT_KIND, NOT_RECORDED, Cell, Ledger, Owner, Period
+from profiler.analyse.ledger.cells import (
+    GARBAGE_KIND,
+    IMPORT_KIND,
+    NOT_RECORDED,
+    Cell,
+    Ledger,
+    Owner,
+    Period,
+    Recurrence,
+)
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     COMMUNICATING,
@@ -47,6 +56,7 @@ from profiler.diagnose.model import (
     OTHER_CODE,
     PYTHON_OR_WAITS,
     RECORDED_COMPUTING,
+    RUNS_TRAINING,
     SETUP_CALLS,
     SETUP_ONCE,
     SUBMITTED,
@@ -131,12 +141,16 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
     stages = (*_STAGES, UPDATE) if is_updating else _STAGES
     groups = defaultdict[tuple[str, str], _Group](lambda: _Group(Lines()))
 
+    def is_apart(cell: Cell) -> bool:
+        # within a phase, a library may hold the model
+        is_around = cell.owner is Owner.LIBRARY and not cell.activity and bool(costs.analysis.phases)
+        return is_around and cell.recurrence is Recurrence.EACH and cell.package not in RUNS_TRAINING
+
     def group(category: str, cell: Cell | None) -> _Group:
         if cell is not None and category in _WORK:
             if cell.activity in stages:
                 return groups[cell.activity, ""]
-            # within a phase, a library may hold the model
-            if cell.owner is Owner.LIBRARY and not cell.activity and costs.analysis.phases:
+            if is_apart(cell):
                 return groups[CODE_OF[cell.owner], cell.package]
         return groups[category, ""]
 
@@ -280,8 +294,9 @@ def outside_steps(analysis: Analysis) -> Iterator[Finding]:
     if not is_unseen and (analysis.is_trace or not steps):
         return
     is_small = steps < SMALL_PART * own
-    # a run that was ended early has few steps for that reason
-    can_lead = is_small and not is_unseen and analysis.info.state == "complete"
+    # a run that was ended early has few steps for that reason, unless it had gone on to something else
+    leading = (Period.BEFORE, Period.AFTER) if analysis.info.state == "complete" else (Period.AFTER,)
+    can_lead = is_small and not is_unseen
     groups = defaultdict[tuple[Period, Owner, str, Site | None, str], list[Cell]](list)
     for cell in (each for period in periods for each in ledger.of(period)):
         if cell.is_own and cell.kind != NOT_RECORDED and (is_unseen or (cell.owner, cell.package) != _TORCH):
@@ -299,12 +314,13 @@ def outside_steps(analysis: Analysis) -> Iterator[Finding]:
             if cure := known_cure(places, seconds / own, outside=True):
                 cures[site] = cure
             low, high = (min(1.0, sum(getattr(cell, end) for cell in cells) / own) for end in ("low", "high"))
+            is_leading = can_lead and period in leading and owner is Owner.USER and not kind
             found.append(
                 Finding(
                     RuleText(kind or CODE_OF.get(owner, OTHER_CODE), "", (), ""), seconds, seconds / own, low, high,
                     Confidence.HIGH, (site,) if site else (), {"package": package}, places=places, is_of_run=True,
                     period=period,
-                    of_steps=seconds / (seconds + steps) if can_lead and owner is Owner.USER and not kind else 0.0,
+                    of_steps=seconds / (seconds + steps) if is_leading else 0.0,
                 )
             )  # fmt: skip
     # of a line that calls a function whose cure is known, that cure helps against its own code, too

@@ -37,6 +37,7 @@ from profiler.diagnose.model import (
     CODE_OF,
     MOST,
     RECORDED_COMPUTING,
+    RUNS_TRAINING,
     WORTH_NAMING,
     RunVerdict,
     is_large_of_run,
@@ -118,7 +119,7 @@ def _cure_of_place(finding: Finding) -> str:
         return finding.known_cure
     line = finding.cure_site
     hook = next((each for each in finding.places if line is not None and each.registered_at == line), None)
-    if hook is not None and finding.has_cure and hook.package not in _RUNS_TRAINING:
+    if hook is not None and finding.has_cure and hook.package not in RUNS_TRAINING:
         return _OF_HOOKS.format(package=hook.package)
     first = finding.places[0] if finding.places else None
     if first is None or first.share <= MOST * finding.share:
@@ -127,13 +128,11 @@ def _cure_of_place(finding: Finding) -> str:
     is_library = finding.rule.name == CODE_OF[Owner.LIBRARY] and finding.period not in (Period.BEFORE, Period.AFTER)
     if not first.package or not (finding.has_cure or is_library):
         return ""
-    if first.package not in _RUNS_TRAINING:
+    if first.package not in RUNS_TRAINING:
         return _library_cure(first, runs_steps=bool(finding.values.get("runs_steps")))
     return _OF_TRAINER.format(package=first.package) if _AROUND_STEPS.search(first.inside) else ""
 
 
-_RUNS_TRAINING: Final = frozenset(("accelerate", "fastai", "keras", "lightning", "pytorch_lightning", "transformers"))
-"""Libraries whose code runs the whole training, so that most of their time is the training's own."""
 _AROUND_STEPS: Final = re.compile(
     r"(?i)\b(accelerator|callbacks?|connectors?|loggers?|loops|progress|trainer)(_\w+)?\."
 )
@@ -473,7 +472,7 @@ def _place_name(place: Place) -> str:
     parts = [
         f"mostly in {inside}()" if inside else f"mostly in {place.package}" if place.package else own and f"in {own}"
     ]
-    if place.called_by and place.package and place.package not in _RUNS_TRAINING:
+    if place.called_by and place.package and place.package not in RUNS_TRAINING:
         parts.append(f"called by {place.called_by.partition('.<locals>')[0]}()")
     if place.registered_at is not None:
         parts.append(f"in a hook registered{at(place.registered_at)}")

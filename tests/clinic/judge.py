@@ -111,7 +111,7 @@ def _cause(case: Case, told: Told) -> Mark:
     if not case.truth.cause:
         return Mark.NOT_JUDGED
     mark = _first_where(told.own, lambda entry: _matches(case.truth.cause, f"{entry.title} {entry.evidence}"))
-    if mark in (Mark.EMPTY, Mark.WRONG) and _matches(case.truth.cause, told.screen):
+    if mark in (Mark.EMPTY, Mark.WRONG) and _matches(case.truth.cause, told.unwrapped):
         return Mark.PARTLY
     return mark
 
@@ -137,7 +137,7 @@ def _owner(case: Case, told: Told) -> Mark:
         return Mark.NOT_JUDGED
     owner = (re.escape(case.truth.owner),)
     mark = _first_where(told.own, lambda entry: _matches(owner, f"{entry.title} {entry.evidence} {entry.inside}"))
-    return Mark.PARTLY if mark in (Mark.EMPTY, Mark.WRONG) and _matches(owner, told.screen) else mark
+    return Mark.PARTLY if mark in (Mark.EMPTY, Mark.WRONG) and _matches(owner, told.unwrapped) else mark
 
 
 def _recurrence(case: Case, told: Told) -> Mark:
@@ -150,7 +150,7 @@ def _recurrence(case: Case, told: Told) -> Mark:
     if wanted == "each step":
         first = " ".join(f"{entry.title} {entry.evidence}" for entry in told.entries[:1])
         return Mark.RIGHT if _EACH_STEP.search(first) else Mark.EMPTY
-    if _RECURRENCE[wanted].search(told.screen):
+    if _RECURRENCE[wanted].search(told.unwrapped):
         return Mark.RIGHT
     return Mark.WRONG if any(entry.leads for entry in told.entries) else Mark.EMPTY
 

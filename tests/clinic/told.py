@@ -125,6 +125,11 @@ class Told:
     """What the recording changed of the program, or does not contain."""
 
     @property
+    def unwrapped(self) -> str:
+        """The screen as one line, since a sentence may be divided anywhere."""
+        return " ".join(self.screen.split())
+
+    @property
     def own(self) -> tuple[Entry, ...]:
         """The entries about the program: under a quota, all but the one about the quota."""
         return tuple(each for each in self.entries if self.condition != "quota" or each.rule != THROTTLED)

@@ -14,14 +14,19 @@ LIBRARY = ("train.py:12:<module>", "/usr/lib/python3.11/site-packages/centres/km
 STEP = ("train.py:40:train",)
 
 
-def analysis(before: tuple[str, ...], seconds: float, step_ms: int = 10, state: str = "complete") -> Analysis:
-    """A run with 20 steps of `step_ms` after `seconds` of other work."""
+def analysis(
+    before: tuple[str, ...], seconds: float, step_ms: int = 10, state: str = "complete", after: tuple[str, ...] = ()
+) -> Analysis:
+    """A run with 20 steps of `step_ms` after `seconds` of other work; where there is work after them, for 6 s."""
     builder, start = RunBuilder(device="cpu", state=state, span=(1, 20_000 * MS)), round(seconds * 1_000) * MS
     for now in range(0, start, 10 * MS):
         builder.stack(before, now, now + 10 * MS)
     builder.steps(STEPS, step_ms * MS, begin=start)
     for now in range(start, start + STEPS * step_ms * MS, 10 * MS):
         builder.stack(STEP, now, now + 10 * MS)
+    end = start + STEPS * step_ms * MS
+    for now in range(end, end + 6_000 * MS if after else end, 10 * MS):
+        builder.stack(after, now, now + 10 * MS)
     return analyse_run(builder.build())
 
 
@@ -49,6 +54,13 @@ def test_a_run_that_was_ended_early_has_few_steps_for_that_reason() -> None:
     assert lead is None or not lead.is_part_of_run
     part = next(each for each in found.findings if each.is_part_of_run)
     assert not finding_text(part).fix
+
+
+def test_what_follows_the_steps_of_a_run_that_was_ended_there_leads() -> None:
+    ranking = ("train.py:9:<module>", "train.py:60:rank")
+    lead = lead_finding(analysis(TABLE, 4.0, state="interrupted", after=ranking))
+    assert lead is not None
+    assert lead.sites[0].line == 60
 
 
 def test_what_takes_less_than_the_steps_is_not_told() -> None:
