@@ -181,7 +181,8 @@ def _told_of_counts(run: Path, report: Mapping[str, Any]) -> Told:
 def _lint_entry(finding: Mapping[str, Any]) -> Entry:
     return Entry(
         title=finding["title"],
-        evidence=f"{finding['operation']} {finding['per_step']} per step",
+        # what a reader sees below the title; sentences about recorded lines have their code, too
+        evidence=f"{finding['source']}\n{finding['operation']} {finding['per_step']} per step",
         advice=f"{finding['fix']}\n{finding['instead']}",
         lines=((Path(finding["file"]).name, finding["line"]),),
         inside=f"{finding['file']} {finding['function']}",

@@ -119,18 +119,22 @@ def print_first_screen(first: b.FirstScreen, console: Console, lines: int) -> No
     _Printer(console).first_screen(first, lines)
 
 
-def _ever_shorter(first: b.FirstScreen) -> Iterator[b.FirstScreen]:
-    """The screen, then without the notes of its actions, with fewer lines of code, sentences and actions."""
-    yield first
+def _ever_shorter(first: b.FirstScreen) -> Iterator[tuple[b.FirstScreen, bool]]:
+    """The screen and whether its later actions are cut to a line, then without the notes of its actions, with fewer
+    lines of code, sentences and actions."""
+    yield first, False
     first = replace(first, actions=tuple(replace(action, note="") for action in first.actions))
-    yield first
+    yield first, False
+    for count in (4, 3):
+        yield replace(first, places=first.places[:count]), False
+    yield first, True
     for count in (4, 3):
         first = replace(first, places=first.places[:count])
-        yield first
+        yield first, True
     for count in (2, 1):
         first = replace(first, actions=first.actions[:count])
-        yield first
-    yield replace(first, why=first.why[:1], places=first.places[:2])
+        yield first, True
+    yield replace(first, why=first.why[:1], places=first.places[:2]), True
 
 
 class _Printer(Terminal):
@@ -163,14 +167,14 @@ class _Printer(Terminal):
 
     def first_screen(self, first: b.FirstScreen, lines: int = SCREEN) -> None:
         """What limits the program, where, and what to do now, in so few details that it takes at most `lines` lines."""
-        for shorter in _ever_shorter(first):
+        for shorter, is_cut in _ever_shorter(first):
             with self.console.capture() as drawn:
-                self._first_screen(shorter)
+                self._first_screen(shorter, is_cut=is_cut)
             if drawn.get().count("\n") <= lines:
                 break
-        self._first_screen(shorter)
+        self._first_screen(shorter, is_cut=is_cut)
 
-    def _first_screen(self, first: b.FirstScreen) -> None:
+    def _first_screen(self, first: b.FirstScreen, *, is_cut: bool) -> None:
         self._cut(first.context_line(), "dim")
         headline = self.text(first.headline.before, "bold")
         headline.append_text(self.text(first.headline.highlight, f"bold {JUDGED.get(first.headline.judged, '')}"))
@@ -195,10 +199,10 @@ class _Printer(Terminal):
         if first.actions:
             self.paragraph(first.actions_title, "bold")
         for number, action in enumerate(first.actions, 1):
-            if number == 1:  # what to do first is worth a second line
-                self._hang(f"1. {': '.join(filter(None, (action.title, action.details())))}", len("1. "))
-            else:
+            if is_cut and number > 1:
                 self._cut(f"{number}. {action.with_place_first()}")
+            else:
+                self._hang(f"{number}. {': '.join(filter(None, (action.title, action.details())))}", len("1. "))
             command = (self.console.file.isatty() and action.asking) or action.command
             for line in (*action.code.splitlines(), *command_lines(command, self.width - 7)):
                 self.paragraph(f"   {line}", "cyan", wrap=False)
