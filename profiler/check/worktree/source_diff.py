@@ -56,15 +56,15 @@ class SourceDiff:
         return tuple(hunk for name in names[:MAX_FILES] for hunk in named if hunk.file == name)
 
 
-def changed_lines(root: Path, commit: str) -> dict[str, dict[int, str]]:
-    """File, as an absolute path -> number and text of each line of Python code that is new or changed since a commit.
+def changed_lines(root: Path, commit: str) -> dict[str, set[int]]:
+    """File, as an absolute path -> the lines of Python code that are new or changed since a commit.
 
     :raises ProfilerError: git cannot tell them.
     """
-    lines: dict[str, dict[int, str]] = {}
+    lines: dict[str, set[int]] = {}
     for hunk in _changes(root, commit):
         if hunk.file.endswith(".py"):
-            lines.setdefault(str(root / hunk.file), {}).update(hunk.written())
+            lines.setdefault(str(root / hunk.file), set()).update(hunk.written())
     return lines
 
 
