@@ -33,8 +33,6 @@ LOOK: Final = "look"
 """The kinds of rounds. The first kind may lead to a suspected FAIL. The second kind confirms it: the programs start in
 the other order. The third kind has many more steps, to see those that are rare."""
 
-_NO_CODE: Final = ("import ", "from ", "def ", "class ", "@", "else", "try", "finally", '"', "'")
-"""Lines that begin so do nothing by themselves in a step."""
 LOOKS: Final = (3, 4, 5, 7, 10, 14, 20)
 """The test may decide after these numbers of rounds. Each is about 1.4 times the one before. The test also looks after
 the maximum number of rounds."""
@@ -372,12 +370,6 @@ class Hunk:
     def written(self) -> dict[int, str]:
         """Number and text of each line that only the candidate has."""
         return {number: text[1:] for number, text in self.numbered() if text.startswith("+")}
-
-
-def is_code(line: str) -> bool:
-    """Whether a line has more than a comment, brackets or the head of a definition."""
-    text = line.partition("#")[0].strip()
-    return bool(text.strip("()[]{},:")) and not text.startswith(_NO_CODE)
 
 
 @dataclass(frozen=True, slots=True)

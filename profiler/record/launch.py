@@ -31,7 +31,7 @@ _NO_PYTHON: Final = (
 
 _TAIL_BYTES: Final = 16384
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_FRAME: Final = re.compile(r'File "(.+)", line (\d+), in (.+)')
+_FRAME: Final = re.compile(r'File "(.+)", line (\d+)(?:, in (.+))?')  # a syntax error has no function
 _MAX_LINE: Final = 300
 """Characters of the target's last line that are quoted."""
 
@@ -219,7 +219,7 @@ def last_frame(path: Path, folder: Path) -> str:
     name, line, function = (own or frames)[-1].groups()
     for root in roots:
         name = name.removeprefix(f"{root}/")
-    return _printable(f"{name}:{line}" + (f" in {function}" if function != "<module>" else ""))
+    return _printable(f"{name}:{line}" + (f" in {function}" if function not in (None, "<module>") else ""))
 
 
 def _last_lines(path: Path) -> list[str]:

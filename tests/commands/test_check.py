@@ -251,6 +251,10 @@ def test_the_candidate_has_its_commit_and_step_time(baseline: list[str]) -> None
     [
         ("import sys\nprint('no data')\nsys.exit(4)\n", "exited with 4: no data"),
         ("def load():\n    open('none.csv')\nload()\n", "'none.csv', at bad.py:2 in load (its output is in"),
+        (
+            "from pathlib import Path\nPath('part.py').write_text('f((1)')\nimport part\n",
+            "SyntaxError: '(' was never closed, at part.py:1 ",
+        ),
         ("from profiler import marks\nfor _ in range(30): marks.step()\n", "many more steps"),
     ],
 )
@@ -272,6 +276,10 @@ def test_data_that_the_revision_lacks_are_to_be_linked(here: Path, capsys: pytes
         last = capsys.readouterr().err.strip().splitlines()[-1]
         assert "at train.py:2" in last
         assert last.endswith("--link PATH shows it data from outside git")
+    Path("train.py").write_text(f"import torch\ntorch.zeros(2).view(3)\n{STEPPING}")
+    git("commit", "-qam", "a fault of the program")
+    assert main(["check", "--count", "--against", "HEAD", "--", *train()]) == 2
+    assert "--link" not in capsys.readouterr().err
 
 
 def test_the_error_for_a_program_without_steps_names_the_mark(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

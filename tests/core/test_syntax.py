@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from profiler.core.syntax import called_functions, line_nodes, parsed_line
+from profiler.core.syntax import called_functions, line_nodes, parsed_line, statements
 
 
 def test_a_line_that_is_a_statement() -> None:
@@ -36,3 +36,25 @@ def test_escape_sequences_of_the_program_do_not_warn() -> None:
     with warnings.catch_warnings(record=True, action="always") as told:
         assert parsed_line(r"x = re.split('\d', text)") is not None
     assert not told
+
+
+def test_the_statements_of_a_file_that_compute_something_have_all_their_lines() -> None:
+    source = """"A text."
+import os
+class Model(Base()):
+    size: List[int] | None = None
+    def forward(self, x=f()):
+        "Text (of a method)."
+        y = x
+        y += 1
+        for each in g(
+            y,
+        ):
+            h(
+                each
+            )
+        if y: return h(2)
+"""
+    lines = sorted((each.start, each.stop) for each in statements(source))
+    assert lines == [(8, 9), (9, 12), (12, 15), (15, 16)]
+    assert list(statements("x = (")) == []

@@ -26,6 +26,7 @@ _IMPORTS: Final = ("import ", "from ")
 _MODULE: Final = "<module>"
 _INNER: Final = ".<locals>.<"
 """What follows the name of a function in those of its comprehensions and lambdas."""
+_NEVER: Final = np.iinfo(np.int64).max
 
 LASTING: Final = (CountKind.GROWTH, CountKind.PEAK)
 """Counts of memory in use, whose lines may have run long before."""
@@ -177,18 +178,24 @@ def _savers(run: Run, window: Window, checkpoints: Intervals) -> frozenset[int]:
     CPU belongs to the checkpoint for which it is made.
 
     Of the functions that were on the stack, these are the innermost ones that count nothing in a step without a
-    checkpoint, and run no model.
+    checkpoint, and run no model: neither at their lines nor between one of them and the checkpoint of this step.
     """
     steps = _steps(run, window)
-    plain = _without(Intervals(times(steps["begin"]), times(steps["end"])), checkpoints.begin)
+    ends, begins = times(steps["end"]), np.append(checkpoints.begin, _NEVER)
+    plain = _without(Intervals(times(steps["begin"]), ends), checkpoints.begin)
     if not len(plain):
         return frozenset()
     counts = process_rows(run.counts, window)
-    computing = times(counts["site"][counts["kind"] == CountKind.FLOPS])
+    models = counts[counts["kind"] == CountKind.FLOPS]
+    computing, computed = times(models["site"]), np.sort(times(models["time"]))
     training = {_function(run, number) for number in np.unique(computing[computing >= 0]).tolist()}
     for sites, at in _sites(run, window):
         is_plain = CountedPeriod(CHECKPOINT, plain).span_of(-1, at) >= 0
-        training |= {_function(run, number) for number in np.unique(sites[is_plain]).tolist()}
+        following = begins[np.searchsorted(begins, at, "left")]
+        is_evaluating = _within(computed, Intervals(at, following)) & (
+            np.searchsorted(ends, at, "left") == np.searchsorted(ends, following, "left")
+        )
+        training |= {_function(run, number) for number in np.unique(sites[is_plain | is_evaluating]).tolist()}
     callers = named_rows(run, thread_rows(run.calls, window), CALLER_OF_CHECKPOINT)
     callers = callers[np.argsort(callers["begin"], kind="stable")]
     found: set[Function] = set()

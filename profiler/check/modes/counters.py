@@ -31,7 +31,6 @@ from profiler.check.model import (
     CounterLine,
     GateResult,
     SideInfo,
-    is_code,
 )
 from profiler.check.modes.finish import CI, finish, is_true
 from profiler.check.modes.sides import (
@@ -58,6 +57,7 @@ from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tre
 from profiler.check.worktree.source_diff import changed_lines, new_files
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+from profiler.core.syntax import statements
 from profiler.core.virtual_devices import virtual_devices
 from profiler.report.text import plural
 
@@ -284,17 +284,20 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
 
 
 def _unreached(base: PreparedSide, candidate: Recordings, root: str) -> list[str]:
-    """The lines of code that changed since the base and at which nothing was counted, as in 'train.py:7'. New files of
-    which the program ran nothing are left out."""
+    """The first changed line of each statement that changed since the base and of which nothing was counted, as in
+    'train.py:7', those of files that ran first. New files of which the program ran nothing are left out."""
     if base.repository is None:
         return []
     reached = {(os.path.normpath(Path(root) / site.file), site.line) for site in candidate.runs[0].sites}
     ran, new = {file for file, _ in reached}, new_files(base.repository)
+    changed = changed_lines(base.repository, base.commit)
     return [
-        f"{os.path.relpath(file, root)}:{number}"
-        for file, lines in changed_lines(base.repository, base.commit).items()
-        for number, text in lines.items()
-        if is_code(text) and (file, number) not in reached and (file not in new or file in ran)
+        f"{os.path.relpath(file, root)}:{first}"
+        for file in sorted(changed, key=lambda file: file not in ran)
+        if file not in new or file in ran
+        for statement in sorted(statements(Path(file).read_text(errors="replace")), key=lambda lines: lines.start)
+        if (first := next(filter(changed[file].__contains__, statement), 0))
+        if not any((file, number) in reached for number in statement)
     ]
 
 

@@ -120,7 +120,7 @@ def _new(findings: Iterable[LintFinding], root: str, rev: str | None) -> tuple[L
     changed = changed_lines(repository.root, repository.resolve(rev, "--new-since"))
 
     def is_new(change: Change) -> bool:
-        return change.line in changed.get(os.path.normpath(Path(root).resolve() / change.file), {})
+        return change.line in changed.get(os.path.normpath(Path(root).resolve() / change.file), ())
 
     return tuple(each for each in findings if is_new(each.change))
 

@@ -241,7 +241,7 @@ def side_differences(base: Recordings, candidate: Recordings) -> tuple[Notice, .
 def not_seen(recordings: Recordings, unreached: Sequence[str] = (), *, looked: int = 0) -> tuple[Notice, ...]:
     """What the steps of a PASS did not show, as far as its runs tell.
 
-    :param unreached: changed lines at which nothing was counted.
+    :param unreached: changed statements of which nothing was counted.
     :param looked: steps in which long ones were looked for.
     """
     if not recordings.runs:  # it was stopped before

@@ -109,7 +109,7 @@ def _rise(line: CounterLine, hunks: Sequence[Hunk]) -> str:
     if line.before is None or line.after is None:
         return f"{title[:1].lower()}{title[1:]} are new"
     before, after, _ = fmt.counter_amounts(line)
-    if before == after:
+    if before == after or line.after[0] <= line.before[1]:  # only lines rose
         return text.rise(line, hunks)
     period = counter_period(line.counter)
     return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rose from {before} to {after} {period}"

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from profiler.check.model import FAIL, Change, CounterLine, GateResult, Hunk, is_code
+from profiler.check.model import FAIL, Change, CounterLine, GateResult, Hunk
 from profiler.core.metrics import counter_period, counter_unit
 
 _MANY: Final = 3
 """Unchanged lines from which on they are one rise. A choice."""
+_NO_CODE: Final = ("import ", "from ", "def ", "class ", "@", "else", "try", "finally", '"', "'")
+"""Lines that begin so do nothing by themselves in a step."""
 _WORK: Final = ("operators", "flops")
 
 
@@ -113,6 +115,12 @@ def _together(group: list[list[Change]]) -> Rise:
     group.sort(key=lambda each: (-functions[each[0].file, each[0].function], each[0].before, -each[0].line))
     factors = [changes[0].after / changes[0].before for changes in group]
     return Rise(tuple(chain(*group)), lines=len(group), factors=(min(factors), max(factors)))
+
+
+def is_code(line: str) -> bool:
+    """Whether a line has more than a comment, brackets or the head of a definition."""
+    text = line.partition("#")[0].strip()
+    return bool(text.strip("()[]{},:")) and not text.startswith(_NO_CODE)
 
 
 def changed_places(hunks: Iterable[Hunk]) -> Iterator[tuple[str, int, str]]:

@@ -408,7 +408,8 @@ def _not_seen(values: Values) -> Iterator[str]:
     if values["workers"]:
         yield f"the work of {plural(values['workers'], 'loader worker')}"
     if lines := values["lines"]:
-        yield f"{plural(len(lines), 'changed line')} at which nothing was counted ({_shortened(lines, _MAX_FILES)})"
+        number = plural(len(lines), "changed statement")
+        yield f"{number} of which nothing was counted ({_shortened(lines, _MAX_FILES)})"
 
 
 def _per_sample(counts: tuple[str, float, float]) -> str:

@@ -36,6 +36,8 @@ _MAX_PADDING: Final = 4096
 """Bytes. The size of the environment shifts the stack, which changes a program's speed by a few percent (Mytkowicz et
 al., Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009). The sides' paths differ in length: a
 random padding turns that bias into noise."""
+_MISSING: Final = ("FileNotFoundError", "ModuleNotFoundError", "No such file")
+"""Words in the last line of output of a program that misses a file."""
 _POLL_S: Final = 0.1
 _READY_POLL_S: Final = 0.02
 _HANGS_FACTOR: Final = 50
@@ -59,7 +61,7 @@ class Program:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Machine, versions and commit, as fields of RunInfo."""
     hint: str = ""
-    """Advice to add to the message if it fails."""
+    """Advice to add to the message if it fails for want of a file."""
     privacy: Privacy = PRIVATE
     """What its runs keep, and who may read them."""
     virtual_cuda: str = ""
@@ -91,6 +93,7 @@ class ProcessEndedError(Exception):
         said = f"{process.last_output() or 'it printed nothing'}{frame and f', at {frame}'}"
         self.description = f"{how}: {said} (its output is in {process.folder})"
         """How it ended, and the last line of its output."""
+        self.hint = process.program.hint if any(word in said for word in _MISSING) else ""
         super().__init__(f"{process.program.side} {self.description}")
 
 

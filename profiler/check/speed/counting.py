@@ -71,7 +71,6 @@ def record_steps(
 
 def _check_ended_usable(process: ControlledProcess, error: ProcessEndedError) -> None:
     if error.exit_code:
-        hint = process.program.hint
-        raise ProfilerError(f"the program {error.description}{hint and f'; {hint}'}") from error
+        raise ProfilerError(f"the program {error.description}{error.hint and f'; {error.hint}'}") from error
     if not process.controller.reached_step:
         raise ProfilerError(process.no_step_message()) from error

@@ -224,7 +224,7 @@ class RoundRunner:
                 f"{process.folder})"
             )
         output = process.last_output().lower()
-        hint = next((hint for symptom, hint in _HINTS if symptom in output), process.program.hint)
+        hint = next((hint for symptom, hint in _HINTS if symptom in output), error.hint)
         return f"{error}; {hint}" if hint else str(error)
 
 

@@ -56,24 +56,26 @@ class SourceDiff:
         return tuple(hunk for name in names[:MAX_FILES] for hunk in named if hunk.file == name)
 
 
-def changed_lines(root: Path, commit: str) -> dict[str, dict[int, str]]:
-    """File, as an absolute path -> number and text of each line of Python code that is new or changed since a commit.
+def changed_lines(root: Path, commit: str) -> dict[str, set[int]]:
+    """File, as an absolute path -> the lines of Python code that are new or changed since a commit; in a moved
+    file, those that changed there.
 
     :raises ProfilerError: git cannot tell them.
     """
-    lines: dict[str, dict[int, str]] = {}
-    for hunk in _changes(root, commit):
+    lines: dict[str, set[int]] = {}
+    for hunk in _changes(root, commit, "--find-renames"):
         if hunk.file.endswith(".py"):
-            lines.setdefault(str(root / hunk.file), {}).update(hunk.written())
+            lines.setdefault(str(root / hunk.file), set()).update(hunk.written())
     return lines
 
 
-def _changes(root: Path, commit: str) -> Iterator[Hunk]:
+def _changes(root: Path, commit: str, *more: str) -> Iterator[Hunk]:
     """What has changed in code since a commit, with files relative to the root; a new file has no line of the base.
 
+    :param more: options of git diff.
     :raises ProfilerError: git cannot tell it.
     """
-    options = (*_OPTIONS, "--src-prefix=a/", "--dst-prefix=b/")
+    options = (*_OPTIONS, "--src-prefix=a/", "--dst-prefix=b/", *more)
     diff = run_git(root, ["-c", "core.quotePath=false", "diff", *options, commit, "--", *_CODE])
     if diff.code:
         raise ProfilerError(f"git cannot tell what has changed since {commit}: {diff.error}")

@@ -127,6 +127,38 @@ def test_checkpoints_at_other_lines_are_not_compared(tmp_path: Path) -> None:
     assert overall(tuple(lines.values())) == PASS
 
 
+def test_a_function_that_runs_a_model_before_it_saves_evaluates_whatever_else_it_reads(tmp_path: Path) -> None:
+    """What its lines count belongs to the evaluation, also where none of them counts in other steps any more."""
+    reported = """\
+def predict(data):
+    return model(data)
+
+
+def report(number, loss):
+    if number % 2 == 0:
+        loss.item()
+    if number % 5 == 0:
+        model.eval()
+        with torch.no_grad():
+            sizes = held_out.abs()
+            value = predict(sizes).mean()
+            print(value.item())
+        torch.save(model.state_dict(), io.BytesIO())
+        model.train()
+
+
+def step("""
+    calls = "    optimizer.step()\n    report(number, loss)\n"
+    text = (
+        SAVING.partition("    if number % 2")[0].replace("def step(", reported).replace("    optimizer.step()\n", calls)
+    )
+    read = "    if number % 2 == 0:\n        loss.item()\n"
+    gate = Gate(tmp_path, text, partial(count_on_cpu, steps=STEPS))
+    lines = {each.counter: each for each in gate.judge(text.replace(read, "").replace(calls, f"{calls}{read}"))}
+    assert overall(line for name, line in lines.items() if name.startswith(("evaluation", "checkpoint"))) == PASS
+    assert lines["evaluation_syncs"].after == (1.0, 1.0)
+
+
 def test_a_file_keeps_what_is_counted_apart(tmp_path: Path) -> None:
     found, path = count_seed(1, tmp_path), tmp_path / "b.json"
     write(path, section_from([found], RunBuilder(argv=["train.py"]).build(), "python train.py"))

@@ -209,3 +209,8 @@ def test_causes_at_changed_lines_come_first_and_those_that_the_base_has_last() -
     )
     line = CounterLine("syncs", FAIL, (1.0, 1.0), (4.0, 4.0), 1.0, changes=changes)
     assert [cause.line for cause in counted_causes((line,))] == [9, 3]
+
+
+def test_a_line_that_rose_is_told_by_its_amount_where_the_sum_of_all_lines_fell() -> None:
+    result = judged({("train.py", 5, "f"): {"syncs": 3.0}}, {("model.py", 9, "g"): {"syncs": 1.0}})
+    assert first_screen(result, ()).headline.text == "FAIL: syncs rose by 1 per step at model.py:9"

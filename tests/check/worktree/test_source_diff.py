@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.model import Hunk, is_code
+from profiler.check.model import Hunk
+from profiler.check.outputs.rises import is_code
 from profiler.check.worktree.git import Repository
 from profiler.check.worktree.source_diff import SourceDiff, changed_lines, new_files, parse_diff
 from profiler.core.errors import ProfilerError
@@ -80,15 +81,16 @@ def test_a_diff_without_hunks_is_empty() -> None:
     assert list(parse_diff("x", "diff --git a/x b/x\nBinary files a/x and b/x differ\n")) == []
 
 
-def test_the_changed_lines_of_code_with_those_of_new_files(program: SourceDiff) -> None:
+def test_the_changed_lines_of_code_with_those_of_new_and_of_moved_files(program: SourceDiff, git: Git) -> None:
     (program.folder / "new.py").write_text("four = 4\n")
+    git(program.repository, "mv", "job/step.py", "job/moved.py")
     found = changed_lines(program.repository, program.commit)
     job = program.repository / "job"
     assert found == {
-        str(job / "step.py"): {5: "changed", 21: "+ added"},
-        str(job / "ä b.py"): {1: "a = 2"},
-        str(job / "new.py"): {1: "four = 4"},
-        str(program.repository / "lib.py"): {1: "b = 2"},
+        str(job / "moved.py"): {5, 21},
+        str(job / "ä b.py"): {1},
+        str(job / "new.py"): {1},
+        str(program.repository / "lib.py"): {1},
     }
     assert new_files(program.repository) == {str(job / "new.py")}
     with pytest.raises(ProfilerError, match="git cannot tell"):
