@@ -57,7 +57,7 @@ RUNS_TRAINING: Final = frozenset(("accelerate", "fastai", "keras", "lightning", 
 WAITS_FOR_WORKERS: Final = "waits-for-workers"
 RECORDED_COMPUTING: Final = "backward-and-update"
 """Names of time of which the category alone would tell too little."""
-OF_TRAINING: Final = ("compute", RECORDED_COMPUTING, UNATTRIBUTED)
+OF_TRAINING: Final = ("compute", "framework", RECORDED_COMPUTING, UNATTRIBUTED)
 """Names of time that leads only where nothing else is worth it: what a training is for, and what is not known."""
 MOST_UNEXPLAINED: Final = 0.25
 """Share of unexplained time from which a finding has no gain by replay. A choice: 0.2 at most in the public traces that
