@@ -126,7 +126,9 @@ OPERATORS: Final = "operators"
 """Name of the fact with the operators of one step by line, and of the hook that records it."""
 SETTINGS: Final = "setting_lines"
 """Name of the fact with the lines that change settings which slow steps (threads, anomaly, float64, profiler), or make
-objects with such settings (processes, and names of classes)."""
+objects with such settings (threads, processes, and names of classes)."""
+OF_THREAD: Final = "thread "
+"""Before the number of a thread: the name in that fact of the line that started it."""
 COUNTED_STEPS: Final = 5
 """Steps from the beginning to the end of that fact."""
 COUNTED_LINES: Final = 100

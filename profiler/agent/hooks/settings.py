@@ -1,10 +1,11 @@
 """Records the lines at which the program changes settings of torch that may slow its steps, or makes some objects.
 
 The settings are the number of threads, anomaly detection, deterministic algorithms, float64, and torch's profiler. The
-objects are processes, and those of classes whose arguments advice may be about, such as TrainingArguments.
+objects are threads, processes, and those of classes whose arguments advice may be about, such as TrainingArguments.
 
-The fact SETTINGS has the first line of each setting, of the number of threads the last one, and of objects the only
-one, with file, number and function. Lines of libraries are left out.
+The fact SETTINGS has the first line of each setting, of the number of threads the last one, of each thread the line
+that started it, and of other objects the only one, with file, number and function. Lines of
+libraries are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from profiler.agent.hooks._profiler_window import ProfilerWindow
 from profiler.agent.patching import STATE, Hook, caller, patch, user_line
-from profiler.run.tables import SETTINGS
+from profiler.run.tables import OF_THREAD, SETTINGS
 
 _lines: Final[dict[str, dict[str, Any]]] = {}
 _makers: Final[dict[str, list[dict[str, Any]]]] = {}
@@ -34,8 +35,6 @@ _CONSTRUCTORS: Final = {
 
 
 def _install(module: ModuleType) -> None:
-    _lines.clear()  # of an earlier recording in this process
-    _makers.clear()
     patch(module, "set_num_threads", lambda original: _noted("threads", original))
     if hasattr(module, "set_anomaly_enabled"):  # both context managers of torch call it
         patch(
@@ -61,6 +60,29 @@ def _install_profiler(module: Any) -> None:
         "__init__",
         lambda original: _noted("profiler", original, lambda _: not ProfilerWindow.is_starting),
     )
+
+
+def _install_threads(module: Any) -> None:
+    _lines.clear()  # of an earlier recording in this process
+    _makers.clear()
+    patch(module.Thread, "start", _noting_thread)
+
+
+def _noting_thread(original: Callable[..., None]) -> Callable[..., None]:
+    """Note the line that starts a thread, which may take the GIL from the one that trains."""
+
+    def start(self: Any) -> None:
+        original(self)
+        line = user_line(caller(1)) if STATE.recorder is not None and len(_lines) < _MOST_LINES else None
+        if line is not None:
+            _lines[f"{OF_THREAD}{self.native_id}"] = line
+            _write()
+
+    return start
+
+
+_MOST_LINES: Final = 200
+"""Lines after which no further thread is noted: a program may start one for each request."""
 
 
 def _install_processes(module: Any) -> None:
@@ -133,6 +155,7 @@ PLUGIN = Hook(
     "settings",
     {
         "torch": _install,
+        "threading": _install_threads,
         "multiprocessing.process": _install_processes,
         "torch.nn.modules.module": _install_module,
         "torch.profiler.profiler": _install_profiler,

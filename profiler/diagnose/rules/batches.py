@@ -87,7 +87,7 @@ def _is_fixed(node: ast.expr, modules: Collection[ast.expr]) -> bool:
         "{share:share} of each step waits for that.",
         *NO_MORE_WORKERS,
     ),
-    "Make items cheaper: prepare them once before the training, or replace loops over their elements by operators.",
+    "Make items cheaper: prepare them once before the training, or vectorize loops over their elements.",
     fixes=("Open or load it once in each process and keep it, not for each item: {opened}.",),
     code="self.kept = None  # in __init__\nif self.kept is None:  # in __getitem__, once in each process\n"
     "    self.kept = {opened}",
@@ -112,8 +112,8 @@ def slow_dataset_item(costs: StepCosts) -> Claim | None:
         "{share:share} of each step waits for that.",
         *NO_MORE_WORKERS,
     ),
-    "Do before the training what does not depend on the other items of a batch, such as tokenizing them. Build each "
-    "batch with one operator, such as torch.stack, instead of a loop over its items.",
+    "Do before the training what does not depend on the other items of a batch, such as tokenizing them. Vectorize the "
+    "rest: build each batch with one operator, such as torch.stack, instead of a loop over its items.",
     threshold_source="Below half of the time of a batch, something else is slow.",
     is_alternative=True,
     knock_out=KnockOut.SETTINGS,
@@ -195,8 +195,8 @@ def io_bound_input(costs: StepCosts) -> Claim | None:
         "{prepared:share} of each step is computed before it calls the model, by no loader and no operator of torch.",
         "Most of it is in {calls}.",
     ),
-    "Compute once, before the training, what is the same in each step, and the rest by operations on whole arrays "
-    "instead of loops over items; or let the workers of a DataLoader make the batches while the model trains.",
+    "Compute once, before the training, what is the same in each step. Vectorize the rest: use operations on whole "
+    "arrays instead of loops over items. Or let the workers of a DataLoader make the batches while the model trains.",
     order=Order.SHAPE,
     is_alternative=True,
     knock_out=KnockOut.STATEMENT,

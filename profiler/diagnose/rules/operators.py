@@ -77,8 +77,8 @@ def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
         "The host calls {operators:count} of them per step.",
         "{small:count} of them take less than 20 µs each.",
     ),
-    "Use fewer and larger operators: one for all items of a loop instead of one for each, or torch.compile. Compute "
-    "once what is the same in each step.",
+    "Use fewer and larger operators: vectorize loops, with one operator for all items instead of one for each, or use "
+    "torch.compile. Compute once what is the same in each step.",
     fixes=(
         (
             "Turn off the checks of torch.distributions, which take {checks:share} of each step, by "

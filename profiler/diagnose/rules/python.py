@@ -25,8 +25,10 @@ from profiler.diagnose.rules._frames import (
     lines_of_deep_copies,
     mostly_waits,
 )
+from profiler.diagnose.rules.settings import setting_line
 from profiler.run.code_origin import USER, code_owner, package_folders
 from profiler.run.model import Site
+from profiler.run.tables import OF_THREAD
 
 _MOST_OF_STEP: Final = 0.5
 """Share of a step at a line from which it may be a library that runs the whole loop there. A choice."""
@@ -100,7 +102,7 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
         "{share:share} of each step is Python.",
         "{unplaced:share} of each step is Python, at lines that are not known.",
     ),
-    "Replace loops over elements by operators on whole tensors, or do the work less often, or outside of the step.",
+    "Vectorize loops over elements: use operators on whole tensors. Or do the work less often, or outside of the step.",
     fixes=(
         "Do {called}() less often, or outside of the step.",
         "Compute it by NumPy or torch on whole arrays, instead of item by item in {items}.",
@@ -269,6 +271,7 @@ def gil_holder(analysis: Analysis) -> ThreadActivity | None:
         "{share:share} of each step waits for the GIL.",
         "That thread holds it {held:share} of the time.",
         "It runs {runs}().",
+        "It was started at {started:place}.",
         "It is mostly in {inside}().",
     ),
     "Move the work of that thread to a process of its own, or into code that releases the GIL. If it watches or polls "
@@ -285,18 +288,20 @@ def thread_holds_gil(costs: StepCosts) -> Claim | None:
     site = _main_line(holder) if holder else None
     held = holder.gil if holder else None
     runs, inside = (holder.runs, holder.calls) if holder else ("", "")
+    started = next(iter(setting_line(costs, f"{OF_THREAD}{holder.tid}")), None) if holder else None
     values = {
         "held": held,
         "holder": site,
         "thread_site": holder.site if holder else None,
         "inside": inside if inside and inside != runs else None,
         "runs": runs or None,
+        "started": started,
         "cure": cure_of_function(runs) or None,
     }
     # without code of the program in that thread, the outermost frame is that of a library which starts threads
     folders = package_folders(costs.analysis.info.facts)
     own = site if site is not None and code_owner(site.file, folders) == USER else None
-    return Claim(claimed, largest_sites([own]) or costs.sites("gil"), values, is_least=True)
+    return Claim(claimed, largest_sites([own, started]) or costs.sites("gil"), values, is_least=True)
 
 
 _WORK: Final = ("compute", "python")

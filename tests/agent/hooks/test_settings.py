@@ -6,13 +6,15 @@ import inspect
 import multiprocessing.process
 import pickle
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from profiler.agent.hooks import settings
 from profiler.agent.patching import STATE
-from profiler.run.tables import SETTINGS
+from profiler.run.tables import OF_THREAD, SETTINGS
 from tests.fakes.watched import watched
 
 torch = pytest.importorskip("torch")
@@ -51,6 +53,23 @@ def test_the_lines_that_change_settings_are_recorded(tmp_path: Path) -> None:
     assert set(lines) == set(words)
     for name, word in words.items():
         assert word in source_of(lines[name])
+
+
+def test_the_line_that_starts_a_thread_is_recorded(tmp_path: Path) -> None:
+    with watched(tmp_path, (settings.PLUGIN, threading)):
+        assert STATE.recorder is not None
+        numbers = list[int | None]()
+        beside = threading.Thread(target=lambda: numbers.append(threading.get_native_id()))
+        beside.start()
+        beside.join()
+        with ThreadPoolExecutor(1) as pool:
+            of_pool = pool.submit(threading.get_native_id).result()
+        with pytest.raises(RuntimeError):
+            beside.start()
+        lines = STATE.recorder.hook_facts[SETTINGS]
+    assert "beside.start()" in source_of(lines[f"{OF_THREAD}{numbers[0]}"])
+    assert "pool.submit(" in source_of(lines[f"{OF_THREAD}{of_pool}"])
+    assert len(lines) == 2
 
 
 def source_of(place: dict[str, object]) -> str:

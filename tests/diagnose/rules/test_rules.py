@@ -967,6 +967,12 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
     split = replace(analysis, threads=(main, replace(holder, share=0.45, site=lines[1].site, lines=lines)))
     assert first(split).sites[0] == lines[0].site
     assert first(split).gains[0].is_least, "the rest waits less for a core, too"
+    # no code of the program runs in it
+    started = with_facts(analysis, setting_lines={"thread 8": {"file": "train.py", "line": 70, "function": "main"}})
+    of_library = replace(holder, site=Site("/usr/lib/python3.11/threading.py", 1002, "Thread._bootstrap"))
+    watched = first(replace(started, threads=(main, of_library)))
+    assert [site.line for site in watched.sites] == [70]
+    assert "It was started at train.py:70." in finding_text(watched).evidence
     # between its work, it waits in the same function for more of it
     waits = LineCost(Site("train.py", 61, "poll"), "", 0.0, 0.7, 0.7, 0.7, 70, {ThreadState.LOCK: 0.7})
     fed = replace(
@@ -1542,10 +1548,10 @@ def test_small_operators_by_line() -> None:
             "update",
             "by one call of torch._foreach_lerp_ or an optimizer of torch.optim, not by add_()",
         ),
-        ("torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)", "train", "one for all items of a loop instead"),
+        ("torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)", "train", "one operator for all items instead"),
         ("means = [part.mean() for part in parts]", "train", "one operator for all of parts"),
-        ("total = total + part.mean()", "train", "one for all items of a loop instead"),
-        ("for part in parts:", "train", "one for all items of a loop instead"),
+        ("total = total + part.mean()", "train", "one operator for all items instead"),
+        ("for part in parts:", "train", "one operator for all items instead"),
     ],
 )
 def test_the_advice_on_small_operators_fits_the_line_that_calls_them(source: str, function: str, advice: str) -> None:
@@ -1557,7 +1563,7 @@ def test_the_advice_on_small_operators_fits_the_line_that_calls_them(source: str
     if "_(" in source:  # what has gradients is a part of the model
         rows.append(replace(rows[0], is_backward=True))
         in_model = first(replace(step(compute=1.0), lines=(line,), operators=tuple(rows)))
-        assert "for all items of a loop instead" in finding_text(in_model).fix
+        assert "one operator for all items instead" in finding_text(in_model).fix
 
 
 def test_python_of_small_operators_beyond_that_of_the_step_is_computing() -> None:
@@ -1721,7 +1727,7 @@ def test_the_python_of_a_library_that_runs_the_loop_is_no_loop_of_the_program() 
 def test_a_function_for_arrays_is_called_less_often() -> None:
     for source, fix in (
         ("counts, edges = np.histogram(g, bins)", "Do np.histogram() less often, or outside of the step."),
-        ("total += abs(value)", "Replace loops over elements"),
+        ("total += abs(value)", "Vectorize loops over elements"),
     ):
         looping = replace(step(python=0.5, compute=0.5), lines=(at({"python": 0.05}, replace(SITE, source=source)),))
         assert first(looping).rule.name == "python-loop"
