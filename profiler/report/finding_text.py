@@ -122,7 +122,10 @@ def _cure_of_place(finding: Finding) -> str:
     if hook is not None and finding.has_cure and hook.package not in RUNS_TRAINING:
         return _OF_HOOKS.format(package=hook.package)
     first = finding.places[0] if finding.places else None
-    if first is None or first.share <= MOST * finding.share:
+    if first is None:
+        return ""
+    alike = sum(place.share for place in finding.places if place.package == first.package)
+    if (alike if first.package else first.share) <= MOST * finding.share:
         return ""
     # what a library does before the steps, such as compiling, it does once
     is_library = finding.rule.name == CODE_OF[Owner.LIBRARY] and finding.period not in (Period.BEFORE, Period.AFTER)
@@ -161,10 +164,10 @@ def _library_cure(place: Place, *, runs_steps: bool) -> str:
             f"time is in {inside}, which is not the program's."
         )
     called = called_functions(place.site.source)
-    what = f"Call {called[0]}()" if called else f"Use {place.package}"
+    what = f"call {called[0]}()" if called else f"use {place.package}"
     return (
-        f"{what} less often or with less data, keep its results where they are used again, or look for an option that "
-        f"makes it faster. Most of the time is in code of {place.package}, which is not the program's."
+        f"Compute once, and keep, what is the same each time. Else {what} less often or with less data, or look for an "
+        f"option that makes it faster. Most of the time is in code of {place.package}, which is not the program's."
     )
 
 

@@ -102,7 +102,8 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
         "{share:share} of each step is Python.",
         "{unplaced:share} of each step is Python, at lines that are not known.",
     ),
-    "Vectorize loops over elements: use operators on whole tensors. Or do the work less often, or outside of the step.",
+    "Vectorize loops over elements: use operators on whole tensors. Compute once, before the loop, what is the same in "
+    "each step. Or do the work less often.",
     fixes=(
         "Do {called}() less often, or outside of the step.",
         "Compute it by NumPy or torch on whole arrays, instead of item by item in {items}.",

@@ -185,24 +185,33 @@ def _growing_phase(ledger: Ledger) -> str | None:
 
 
 def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
-    """The times of this phase, and the line that grows if the other lines together take less than the phase has grown
-    by."""
-    of_line, whole = defaultdict[Site, list[Cell]](list), 0.0
-    for cell in ledger.of(LedgerPeriod.STEPS):
-        if cell.is_own and phase == (cell.activity if cell.activity in ledger.usual_phases else ""):
-            whole += cell.seconds
-            if site := cell.registered_at or cell.place:
-                of_line[site].append(cell)
+    """The times of this phase, and the line that grows, else the function.
+
+    All other lines together must take less than the phase has grown by.
+    """
+    cells = [
+        cell
+        for cell in ledger.of(LedgerPeriod.STEPS)
+        if cell.is_own and phase == (cell.activity if cell.activity in ledger.usual_phases else "")
+    ]
     (_, before, _), (_, middle, _), (_, after, _) = ledger.usual_phases[phase]
-    grown = 1.0 - 3.0 * before / (before + middle + after)
+    grown, whole = 1.0 - 3.0 * before / (before + middle + after), sum(cell.seconds for cell in cells)
     found: dict[str, Any] = {"phase": _PHASES[phase], "before": before, "after": after}
-    for site, cells in of_line.items():
-        seconds = sum(cell.seconds for cell in cells)
-        if seconds > max(MOST, 1.0 - grown) * whole:
-            of_others = (cell for cell in cells if cell.owner in (Owner.LIBRARY, Owner.PYTHON))
-            inside = next((cell.function for cell in of_others if cell.seconds > MOST * seconds), None)
-            of_torch = sum(cell.seconds for cell in cells if cell.owner is Owner.TORCH) > MOST * seconds
-            found |= {"site": site, "part": seconds / whole, "inside": inside, "torch": site if of_torch else None}
+    placed = [(site, cell) for cell in cells if (site := cell.registered_at or cell.place)]
+    for of_function in (False, True):
+        groups = defaultdict[Any, list[tuple[Site, Cell]]](list)
+        for site, cell in placed:
+            groups[(site.file, site.function) if of_function else site].append((site, cell))
+        for members in groups.values():
+            seconds = sum(cell.seconds for _, cell in members)
+            if seconds > max(MOST, 1.0 - grown) * whole:
+                site, _ = max(members, key=lambda each: each[1].seconds)
+                others = (cell for _, cell in members if cell.owner in (Owner.LIBRARY, Owner.PYTHON))
+                inside = next((cell.function for cell in others if cell.seconds > MOST * seconds), None)
+                of_torch = sum(cell.seconds for _, cell in members if cell.owner is Owner.TORCH) > MOST * seconds
+                found |= {"site": site, "inside": inside, "torch": site if of_torch else None}
+                function = f"{site.function}()" if of_function and site.function != "<module>" else None
+                return found | {"function": function, ("of_function" if of_function else "part"): seconds / whole}
     return found
 
 
@@ -212,6 +221,7 @@ def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
     (
         "Most of it is {phase}: {before:time}, later {after:time}.",
         "There {part:share} of the time is at {site:place}.",
+        "There {of_function:share} of the time is in {function}.",
         "Most of that is in {inside}().",
         "These are medians of the first and the last third of {steps:count} steps, without waits for a core.",
         "Longer texts, larger images and layers that are trained from some step on make steps longer, too.",
@@ -245,7 +255,9 @@ def growing_steps(costs: StepCosts) -> RunClaim | None:
     if not (of_phase or _are_growing(ledger.usual)):
         return None
     steps, more = analysis.value("steps") or 0.0, (middle + last - 2.0 * first) / 3.0
-    values = dict.fromkeys(("phase", "before", "after", "site", "part", "inside", "torch", "phases"))
+    values = dict.fromkeys(
+        ("phase", "before", "after", "site", "part", "of_function", "function", "inside", "torch", "phases")
+    )
     values |= {"first": first, "last": last, "steps": steps}
     if phase is not None:
         values |= _where_it_grows(ledger, phase)

@@ -1360,9 +1360,9 @@ def grown(
     return replace(with_facts(with_measures(step(compute=1.0), steps=90), **facts), ledger=ledger)
 
 
-def line_cell(line: int, seconds: float, phase: str = "", owner: Owner = Owner.USER) -> Cell:
+def line_cell(line: int, seconds: float, phase: str = "", owner: Owner = Owner.USER, function: str = "train") -> Cell:
     """Seconds of a line in the measured steps."""
-    place, ends = replace(SITE, line=line), (seconds, seconds, seconds, 100.0)
+    place, ends = Site("train.py", line, function), (seconds, seconds, seconds, 100.0)
     return Cell(0, MAIN, LedgerPeriod.STEPS, phase, "compute", owner, "", place, "", Recurrence.EACH, 0.0, *ends)
 
 
@@ -1416,7 +1416,7 @@ def test_steps_of_threads_beside_other_programs_do_not_grow() -> None:
     ("lines", "phases"),
     [
         ((), None),
-        ((line_cell(7, 0.5), line_cell(8, 0.5)), None),
+        ((line_cell(7, 0.5), line_cell(8, 0.5, function="log")), None),
         ((line_cell(7, 0.5),), {"": (0.005, 0.01, 0.02), "backward": (0.005, 0.01, 0.02)}),
         ((line_cell(7, 0.5, "backward"),), {"": (0.005, 0.015, 0.035), "backward": (0.005, 0.005, 0.005)}),
     ],
@@ -1427,6 +1427,13 @@ def test_no_line_is_named_that_may_not_grow(
     finding = of_growth(grown(0.01, 0.02, 0.04, lines=lines, phases=phases))
     assert finding is not None
     assert finding.sites == ()
+
+
+def test_a_function_whose_lines_grow_together_is_named() -> None:
+    finding = of_growth(grown(0.01, 0.02, 0.04, lines=(line_cell(7, 0.3), line_cell(8, 0.4), line_cell(9, 0.3))))
+    assert finding is not None
+    assert [site.line for site in finding.sites] == [8], "the larger of its lines"
+    assert finding_text(finding).evidence[1] == "There 100% of the time is in train()."
 
 
 def test_growing_work_of_torch_may_be_denormal_numbers() -> None:
