@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from profiler.check.changepoints import Shift, level_shifts
+from profiler.analyse.changepoints import Shift, level_shifts
 from profiler.check.model import GateResult
 from profiler.core.atomic_file import append_line
 from profiler.core.checked import read_bytes

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TextIO
 
-from profiler.check.changepoints import ALPHA, MIN_RESULTS, Shift
+from profiler.analyse.changepoints import ALPHA, MIN_RESULTS, Shift
 from profiler.check.history import WORKERS, Entry, History, HistorySeries, all_series
 from profiler.check.model import FAIL, PASS, STATES
 from profiler.check.outputs import format as fmt
