@@ -216,9 +216,9 @@ def all_series(entries: Sequence[Entry]) -> tuple[HistorySeries, ...]:
             groups.setdefault((*quantity, entry.command), {})[index] = ends
     series = []
     for (name, unit, machine, command), results in groups.items():
-        ends = tuple(results.values())
-        values = tuple(map(fmean, ends))
-        series.append(HistorySeries(name, unit, tuple(results), values, _changes(unit, ends), machine, command))
+        ranges = tuple(results.values())
+        values = tuple(fmean(ends) for ends in ranges)
+        series.append(HistorySeries(name, unit, tuple(results), values, _changes(unit, ranges), machine, command))
     return tuple(sorted(series, key=lambda one: (one.at[-1] != len(entries) - 1, one.unit != "1/step")))
 
 
@@ -232,7 +232,7 @@ def _values(entry: Entry) -> Iterator[tuple[tuple[str, str, str], Ends]]:
         yield (name, "1/step", entry.machine.get("GPU", "")), ends
     for line, bounds in entry.slowdowns.items():
         yield (f"slow-down, {line}", "share", ""), (bounds.slowdown, bounds.slowdown)
-    parts = {name: value for name in _HARDWARE if (value := entry.machine.get(name, ""))}
+    parts = {name: part for name in _HARDWARE if (part := entry.machine.get(name, ""))}
     if cores := parts.get("cores"):
         parts["cores"] = f"{cores} core{'s' * (cores != '1')}"
     for name, unit, value in (("step time", "s", entry.step_time), ("tokens/s", "tokens/s", entry.tokens_per_s)):
