@@ -53,14 +53,10 @@ from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
 
 SCHEMA: Final = 3
+"""Layout of the file. 3 has the operators of a line, the stage of a step in which it waits, memory in blocks, and
+counters of evaluations, checkpoints and work that occurs once."""
 _OLDEST: Final = SCHEMA - 1
 """The oldest layout that is read."""
-HISTORY: Final = {
-    1: "first layout",
-    2: "the key has the path of the script, its arguments and torch's minor version; `work` and `sources` are new",
-    3: "`sites` have the operators of a line, and the stage of a step in which it waits; memory counts in blocks; "
-    "evaluations, checkpoints and work that occurs once have counters of their own, and are no part of steps",
-}
 DESCRIPTION: Final = (
     "Counters per step of a training program, for `python -m profiler check`: change them with --update only."
 )

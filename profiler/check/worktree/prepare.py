@@ -104,7 +104,7 @@ def prepare_revision(request: RevisionRequest, announce: Callable[[str], None]) 
     commit = repository.resolve(request.rev)
     with checked_out(repository, commit, announce) as tree, ExitStack() as stack:
         try:
-            mapping = PathMapping.between(repository.root, tree, request.cwd)
+            mapping = PathMapping(repository.root, tree)
             side = _complete(request, commit, mapping, announce, stack)
         except OSError as error:
             cause = f"{error.strerror or error}{low_space(tree.parent)}"

@@ -235,9 +235,7 @@ def test_a_line_that_is_new_loosens_although_another_one_is_gone() -> None:
 def test_a_file_of_the_first_layout_is_refused_and_may_be_replaced(tmp_path: Path) -> None:
     path = tmp_path / "counters.json"
     path.write_text('{"what": "", "schema": 1, "sections": []}')
-    with pytest.raises(
-        ProfilerError, match=r"layout of an old version \(schema 1\).*--update REASON"
-    ):
+    with pytest.raises(ProfilerError, match=r"layout of an old version \(schema 1\).*--update REASON"):
         read_sections(path)
     assert "layout of an old version" in previous(path, {})[1]
     assert write(path, baseline())

@@ -20,7 +20,7 @@ def mapping(tmp_path: Path) -> PathMapping:
     (tmp_path / "repo").mkdir()
     (tmp_path / "tree").mkdir()
     (tmp_path / "spelled").symlink_to("repo")
-    return PathMapping.between(tmp_path / "repo", tmp_path / "tree", tmp_path / "spelled")
+    return PathMapping(tmp_path / "repo", tmp_path / "tree")
 
 
 def test_arguments(mapping: PathMapping, tmp_path: Path) -> None:
