@@ -80,7 +80,7 @@ def check_commands(before: str, after: str, settings: Settings) -> int:
         except ValueError as error:
             raise ProfilerError(f'"{masked_command(text)}": {error}') from None
         sides[label] = replace(working_tree_side(argv, Path.cwd()), what="", commit="")
-    programs = programs_of_sides(sides, privacy=settings.privacy)
+    programs = programs_of_sides(sides, settings)
     return check_interleaved(sides, programs, settings, mode="commands")
 
 
@@ -98,7 +98,7 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
             refuse_working_tree(process.controller.files, repository)
 
         sides = {BASE: base, CANDIDATE: candidate}
-        programs = programs_of_sides(sides, privacy=settings.privacy, hint=LINK_HINT)
+        programs = programs_of_sides(sides, settings, hint=LINK_HINT)
         baseline = None
         if settings.baseline is not None:
             program = programs[CANDIDATE]

@@ -167,21 +167,17 @@ def check_out_submodules(source: Path, tree: Path, commit: str) -> Iterator[Noti
 
 
 def _check_out_submodule(local: Path, target: Path, name: str, commit: str) -> Iterator[Notice]:
-    objects = run_git(local, ["rev-parse", "--git-path", "objects"]) if (local / ".git").exists() else None
-    if objects is None or objects.code or run_git(local, ["cat-file", "-e", f"{commit}^{{commit}}"]).code:
+    if not (local / ".git").exists() or run_git(local, ["cat-file", "-e", f"{commit}^{{commit}}"]).code:
         yield Notice("submodule-missing", {"name": name, "commit": short(commit)})
         return
-    target.mkdir(parents=True, exist_ok=True)
-    run_git(target, ["init", "--quiet", "--template="])
-    object_folder = (local / objects.out.removesuffix("\n")).resolve()
-    (target / ".git" / "objects" / "info" / "alternates").write_bytes(os.fsencode(object_folder) + b"\n")
-    shallow = object_folder.with_name("shallow")
-    if shallow.exists():
-        (target / ".git" / "shallow").write_bytes(shallow.read_bytes())
-    result = run_git(target, ["checkout", "--quiet", "--detach", commit])
-    if result.code:
-        yield Notice("submodule-incomplete", {"name": name, "error": result.error})
-        return
+    for words in (
+        ["clone", "--quiet", "--shared", "--no-checkout", "--template=", ".", str(target)],
+        ["-C", str(target), "checkout", "--quiet", "--detach", commit],
+    ):
+        result = run_git(local, words)
+        if result.code:
+            yield Notice("submodule-incomplete", {"name": name, "error": result.error})
+            return
     yield from check_out_submodules(local, target, commit)
 
 
