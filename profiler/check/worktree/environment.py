@@ -66,7 +66,9 @@ class Environment:
         scripts, words = self.home / "bin", list(argv)
         for at, word in enumerate(words):
             is_users = Path(word).parent == user.scripts or (at == 0 and "/" not in word)
-            if is_users and (script := scripts / Path(word).name).exists():
+            if word == user.executable or (at == 0 and is_python(word)):  # whatever its name and folder
+                words[at] = self.python
+            elif is_users and (script := scripts / Path(word).name).exists():
                 words[at] = str(script)
         users = Path(shutil.which(argv[0]) or "")
         if words[0] == argv[0] and users.parent == user.scripts and script_interpreter(users):
