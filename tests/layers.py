@@ -42,6 +42,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.report.text",
         "profiler.run.model",
         "profiler.run.tables",
+        "profiler.analyse.changepoints",
         "profiler.analyse.finding",
         "profiler.analyse.intervals",
         "profiler.analyse.model",
@@ -66,7 +67,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.check.outputs": (
         "profiler.check.model",
         "profiler.check.history",
-        "profiler.check.changepoints",
+        "profiler.analyse.changepoints",
         "profiler.report",
         "profiler.analyse.finding",
         "profiler.analyse.model",

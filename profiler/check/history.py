@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from profiler.check.changepoints import Shift, level_shifts
+from profiler.analyse.changepoints import Ends, Shift, level_shifts, range_shifts
 from profiler.check.model import GateResult
 from profiler.core.atomic_file import append_line
 from profiler.core.checked import read_bytes
@@ -65,7 +65,7 @@ class Entry:
     mode: str = ""
     command: str = ""
     sentence: str = ""
-    counters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    counters: Mapping[str, Ends] = field(default_factory=dict)
     """Counter -> lowest and highest of the candidate's processes, per step; '(workers)' after those of a loader's."""
     slowdowns: Mapping[str, HistoryBounds] = field(default_factory=dict)
     """Line of the verdict on speed -> what it measured."""
@@ -203,7 +203,6 @@ MIN_SHARE: Final = 0.01
 """A smaller change of a time or a slow-down is not shown: no check could have seen it."""
 _UNSTEADY: Final = 5
 """A counter that changes more often than at every fifth result, and more than twice, is noise and tested as such."""
-_SEEN_TWICE: Final = 2
 _HARDWARE: Final = ("cpu", "cores", "GPU")
 """Parts of a fingerprint that make times comparable; installed software may change them, and that is to be seen."""
 
@@ -211,78 +210,41 @@ _HARDWARE: Final = ("cpu", "cores", "GPU")
 def all_series(entries: Sequence[Entry]) -> tuple[HistorySeries, ...]:
     """Every series of a history with its changes; those of the last result's program and machine come first, counters
     before times."""
-    series = [*_counter_series(entries), *_time_series(entries)]
-    return tuple(sorted(series, key=lambda one: one.at[-1] != len(entries) - 1))
-
-
-def _counter_series(entries: Sequence[Entry]) -> Iterator[HistorySeries]:
-    """Counters by program and GPU: what a program does for a device depends on the device alone."""
-    for (command, device), at in _groups(entries, lambda entry: entry.machine.get("GPU", "")).items():
-        for name in dict.fromkeys(name for index in at for name in sorted(entries[index].counters)):
-            indices = tuple(index for index in at if name in entries[index].counters)
-            ranges = [entries[index].counters[name] for index in indices]
-            middles = tuple((low + high) / 2 for low, high in ranges)
-            series = HistorySeries(name, "1/step", indices, middles, machine=device, command=command)
-            exact = _range_changes(ranges)
-            steady = len(exact) <= max(2, len(indices) // _UNSTEADY)
-            yield replace(series, changes=exact if steady else _level_changes(series, relative=True))
-
-
-def _time_series(entries: Sequence[Entry]) -> Iterator[HistorySeries]:
-    """Slow-downs of any machine, since both sides were measured in one job; times by machine."""
-
-    def slowdown(line: str) -> Callable[[Entry], float | None]:
-        return lambda entry: entry.slowdowns[line].slowdown if line in entry.slowdowns else None
-
-    lines = dict.fromkeys(name for entry in entries for name in entry.slowdowns)
-    quantities: list[tuple[str, str, Callable[[Entry], float | None]]] = [
-        *((f"slow-down, {name}", "share", slowdown(name)) for name in lines),
-        ("step time", "s", lambda entry: entry.step_time),
-        ("tokens/s", "tokens/s", lambda entry: entry.tokens_per_s),
-    ]
-    for name, unit, quantity in quantities:
-        is_share = unit == "share"
-        for (command, machine), at in _groups(entries, (lambda _: "") if is_share else _hardware).items():
-            pairs = [(index, value) for index in at if (value := quantity(entries[index])) is not None]
-            if pairs:
-                indices, values = zip(*pairs, strict=True)
-                series = HistorySeries(name, unit, indices, values, machine=machine, command=command)
-                yield replace(series, changes=_level_changes(series, relative=not is_share))
-
-
-def _range_changes(ranges: Sequence[tuple[float, float]]) -> tuple[Shift, ...]:
-    """The points at which a counter left its range, if one of the two ranges holds more than one result."""
-    starts, low, high = [0], *ranges[0]
-    for index, (lowest, highest) in enumerate(ranges):
-        if highest < low or lowest > high:
-            starts.append(index)
-            low, high = lowest, highest
-        low, high = min(low, lowest), max(high, highest)
-    lengths = [end - start for start, end in pairwise([*starts, len(ranges)])]
-    return tuple(
-        Shift(start, sum(ranges[start - 1]) / 2, sum(ranges[start]) / 2, None)
-        for start, before, after in zip(starts[1:], lengths, lengths[1:], strict=False)
-        if max(before, after) >= _SEEN_TWICE
-    )
-
-
-def _level_changes(series: HistorySeries, *, relative: bool) -> tuple[Shift, ...]:
-    """:param relative: whether changes are compared to the level, rather than to 1."""
-    values = np.array(series.values)
-    smallest = MIN_SHARE * (abs(float(np.median(values))) if relative else 1.0)
-    return level_shifts(values, smallest=smallest)
-
-
-def _groups(entries: Sequence[Entry], machine: Callable[[Entry], str]) -> dict[tuple[str, str], list[int]]:
-    """Indices of the entries, by command and machine."""
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str, str], dict[int, Ends]] = {}
     for index, entry in enumerate(entries):
-        groups.setdefault((entry.command, machine(entry)), []).append(index)
-    return groups
+        for quantity, ends in _values(entry):
+            groups.setdefault((*quantity, entry.command), {})[index] = ends
+    series = []
+    for (name, unit, machine, command), results in groups.items():
+        ranges = tuple(results.values())
+        values = tuple(fmean(ends) for ends in ranges)
+        series.append(HistorySeries(name, unit, tuple(results), values, _changes(unit, ranges), machine, command))
+    return tuple(sorted(series, key=lambda one: (one.at[-1] != len(entries) - 1, one.unit != "1/step")))
 
 
-def _hardware(entry: Entry) -> str:
-    parts = {name: value for name in _HARDWARE if (value := entry.machine.get(name, ""))}
+def _values(entry: Entry) -> Iterator[tuple[tuple[str, str, str], Ends]]:
+    """Name, unit and machine of each quantity of a result, with its lowest and highest value.
+
+    What a program does for a device depends on the device alone. Slow-downs are of any machine, since one job measured
+    both sides.
+    """
+    for name, ends in sorted(entry.counters.items()):
+        yield (name, "1/step", entry.machine.get("GPU", "")), ends
+    for line, bounds in entry.slowdowns.items():
+        yield (f"slow-down, {line}", "share", ""), (bounds.slowdown, bounds.slowdown)
+    parts = {name: part for name in _HARDWARE if (part := entry.machine.get(name, ""))}
     if cores := parts.get("cores"):
         parts["cores"] = f"{cores} core{'s' * (cores != '1')}"
-    return ", ".join(parts.values())
+    for name, unit, value in (("step time", "s", entry.step_time), ("tokens/s", "tokens/s", entry.tokens_per_s)):
+        if value is not None:
+            yield (name, unit, ", ".join(parts.values())), (value, value)
+
+
+def _changes(unit: str, ranges: Sequence[Ends]) -> tuple[Shift, ...]:
+    """Where the level of a series changed."""
+    if unit == "1/step":
+        exact = range_shifts(ranges)
+        if len(exact) <= max(2, len(ranges) // _UNSTEADY):
+            return exact
+    values = np.mean(ranges, axis=1)
+    return level_shifts(values, smallest=MIN_SHARE * (1.0 if unit == "share" else abs(float(np.median(values)))))

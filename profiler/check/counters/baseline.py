@@ -10,8 +10,7 @@ import hashlib
 import json
 import math
 import re
-import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, NoReturn
@@ -35,7 +34,6 @@ from profiler.check.counters.compare import MEMORY, UNGATED, is_judged_by_line
 from profiler.check.counters.environment_key import (
     Key,
     environment_key,
-    minor_version,
     nearest_key,
     work_of_a_step,
 )
@@ -55,12 +53,10 @@ from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
 
 SCHEMA: Final = 3
-HISTORY: Final = {
-    1: "first layout",
-    2: "the key has the path of the script, its arguments and torch's minor version; `work` and `sources` are new",
-    3: "`sites` have the operators of a line, and the stage of a step in which it waits; memory counts in blocks; "
-    "evaluations, checkpoints and work that occurs once have counters of their own, and are no part of steps",
-}
+"""Layout of the file. 3 has the operators of a line, the stage of a step in which it waits, memory in blocks, and
+counters of evaluations, checkpoints and work that occurs once."""
+_OLDEST: Final = SCHEMA - 1
+"""The oldest layout that is read."""
 DESCRIPTION: Final = (
     "Counters per step of a training program, for `python -m profiler check`: change them with --update only."
 )
@@ -156,12 +152,9 @@ class BaselineSection(BaseModel):
             values[name] = [[*row[:5], _number(row[5]), row[6], *filter(None, row[7:])] for row in rows]
         return values
 
-    def digest(self, schema: int = SCHEMA) -> str:
+    def digest(self) -> str:
         """Checksum of the content, however it is laid out."""
-        values = self.content()
-        if schema == 1:
-            del values["work"], values["sources"]
-        content = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        content = json.dumps(self.content(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(content.encode("ascii")).hexdigest()[:_DIGITS]
 
 
@@ -173,38 +166,30 @@ class _StoredSection(BaselineSection):
         return BaselineSection(**{name: getattr(self, name) for name in BaselineSection.model_fields})
 
 
-def _completed(value: dict[str, Any]) -> dict[str, Any]:
-    """A file of the first layout with the fields that it does not have."""
-    sections = value.get("sections")
-    if not isinstance(sections, list):
-        return value
-    new: dict[str, Any] = {"work": {}, "sources": {}}
-    return {**value, "sections": [{**one, **new} if isinstance(one, dict) else one for one in sections]}
+def _from_second_layout(section: BaselineSection) -> BaselineSection:
+    """The section without what layout 2 counted in another way.
 
+    These are the bytes of tensors instead of blocks, reads in loaders, and 0 of what needs a device without one.
+    Some versions stored commands as they were given, with their secrets.
+    """
+    unknown = EXPECTED_COUNTERS if section.key.get("device") == NO_DEVICE else ()
 
-def _from_first_layout(section: BaselineSection) -> BaselineSection:
-    """The first layout has neither the script's folder nor the arguments in its key; its command has both."""
-    try:
-        program, arguments = portable_program(shlex.split(section.command), "")
-    except ValueError:  # it is not shell syntax
-        program, arguments = section.key.get("program", ""), ""
-    key = {**section.key, "program": program or section.key.get("program", ""), "arguments": arguments}
-    if "torch" in key:
-        key["torch"] = minor_version(key["torch"])
-    return section.model_copy(update={"key": {name: text for name, text in sorted(key.items()) if text}})
+    def current(ranges: Mapping[str, Range], *dropped: str) -> dict[str, Range]:
+        return {
+            name: ends
+            for name, ends in ranges.items()
+            if name not in dropped and not name.endswith(MEMORY) and (ends[1] or name not in unknown)
+        }
 
-
-def _without_memory(section: BaselineSection) -> BaselineSection:
-    """Layouts before the third one count the bytes of tensors, and not the blocks that an allocator gives."""
-    counters = {name: ends for name, ends in section.counters.items() if not name.endswith(MEMORY)}
-    sites = tuple(row for row in section.sites if not row.counter.endswith(MEMORY))
-    return section.model_copy(update={"counters": counters, "sites": sites})
-
-
-def _without_secrets(section: BaselineSection) -> BaselineSection:
-    """Older versions stored commands as they were given."""
-    key = {name: masked_command(text) if name == "arguments" else text for name, text in section.key.items()}
-    return section.model_copy(update={"key": key, "command": masked_command(section.command)})
+    return section.model_copy(
+        update={
+            "key": {name: masked_command(text) if name == "arguments" else text for name, text in section.key.items()},
+            "command": masked_command(section.command),
+            "counters": current(section.counters, _DROPPED),
+            "workers": current(section.workers, _DROPPED, WOULD_SYNC),
+            "sites": tuple(row for row in section.sites if not row.counter.endswith(MEMORY)),
+        }
+    )
 
 
 class _File(BaseModel):
@@ -248,8 +233,10 @@ def read_sections(path: Path) -> tuple[BaselineSection, ...]:
             f"the baseline {path} was written by a newer version of the profiler (schema {schema}, this one reads "
             f"{SCHEMA}): update it"
         )
+    if schema < _OLDEST:
+        raise DamagedError(path, f"has the layout of an old version (schema {schema})")
     try:
-        stored = _File.model_validate(_completed(value) if schema == 1 else value).sections
+        stored = _File.model_validate(value).sections
     except ValidationError as error:
         first = error.errors()[0]
         location = ".".join(map(str, first["loc"]))
@@ -257,12 +244,11 @@ def read_sections(path: Path) -> tuple[BaselineSection, ...]:
     sections: list[BaselineSection] = []
     for number, one in enumerate(stored, 1):
         section = one.section()
-        if one.checksum != section.digest(schema):
+        if one.checksum != section.digest():
             raise DamagedError(
                 path, f"was edited by hand, or is damaged (the checksum of section {number} does not match)"
             )
-        section = _from_first_layout(section) if schema == 1 else section
-        sections.append(_without_secrets(_without_memory(section) if schema < SCHEMA else section))
+        sections.append(_from_second_layout(section) if schema < SCHEMA else section)
         if any(one.key == other.key for other in stored[: number - 1]):
             raise DamagedError(path, f"has two sections of one key (section {number} is the second), as after a merge")
     return tuple(sections)
@@ -317,14 +303,10 @@ def recorded_steps(path: Path, command: Sequence[str], folder: str, *, is_counte
     :raises ProfilerError: as `read_sections`.
     """
     sections = read_sections(path)
-    program, arguments = portable_program(command, folder)
-    wanted = {"program": program, "arguments": arguments, "counting": "exact" if is_counted else ""}
-    for names in (tuple(wanted), ("program", "counting"), ()):
-        own = [one for one in sections if all(one.key.get(name, "") == wanted[name] for name in names)]
-        if own:
-            numbers = {section.steps for section in own}
-            return numbers.pop() if len(numbers) == 1 else None
-    return None
+    counting = "exact" if is_counted else ""
+    same = tuple(one for one in sections if one.key.get("counting", "") == counting)
+    numbers = {section.steps for section in (_sections_of(same, command, folder) or sections)}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 def recorded_way(path: Path, command: Sequence[str], folder: str) -> tuple[bool, str] | None:
@@ -333,12 +315,18 @@ def recorded_way(path: Path, command: Sequence[str], folder: str) -> tuple[bool,
 
     :raises ProfilerError: as `read_sections`.
     """
-    program, arguments = portable_program(command, folder)
-    own = sections = read_sections(path)
-    for name, value in (("program", program), ("arguments", arguments)):
-        own = tuple(one for one in own if one.key.get(name, "") == value) or own
-    ways = {("counting" in one.key, one.key.get("virtual_devices", "")) for one in own or sections}
+    own = _sections_of(read_sections(path), command, folder)
+    ways = {("counting" in one.key, one.key.get("virtual_devices", "")) for one in own}
     return ways.pop() if len(ways) == 1 else None
+
+
+def _sections_of(
+    sections: tuple[BaselineSection, ...], command: Sequence[str], folder: str
+) -> tuple[BaselineSection, ...]:
+    """The sections of a command; where there are none, those of its program, else all."""
+    for name, value in zip(("program", "arguments"), portable_program(command, folder), strict=True):
+        sections = tuple(one for one in sections if one.key.get(name, "") == value) or sections
+    return sections
 
 
 def previous(path: Path, key: Key) -> tuple[BaselineSection | None, str]:
@@ -483,18 +471,13 @@ def as_processes(section: BaselineSection) -> tuple[Counted, ...]:
     return tuple(
         Counted(
             steps,
-            {name: whole(ends[end] * steps) for name, ends in _current(section.counters).items()},
-            {name: whole(ends[end] * steps) for name, ends in _current(section.workers, WOULD_SYNC).items()},
+            {name: whole(ends[end] * steps) for name, ends in section.counters.items()},
+            {name: whole(ends[end] * steps) for name, ends in section.workers.items()},
             _lines_by_location(section.sites, steps),
             _lines_by_location(section.worker_sites, steps),
         )
         for end in (0, 1)
     )
-
-
-def _current(ranges: Mapping[str, Range], *dropped: str) -> dict[str, Range]:
-    """Counters of a section, without those of former versions that nothing counts any more."""
-    return {name: ends for name, ends in ranges.items() if name not in (_DROPPED, *dropped)}
 
 
 def _lines_by_location(rows: Sequence[Row], steps: int) -> dict[Location, tuple[Line, ...]]:
@@ -513,10 +496,9 @@ def loosened_counters(old: BaselineSection, new: BaselineSection, files: Sequenc
 
     :param files: what became of the files of `old` since.
     """
-    unknown = EXPECTED_COUNTERS if new.key.get("device") == NO_DEVICE else ()  # former versions wrote 0 for these
     return (
-        *_loosened(_current(old.counters), new.counters, "", unknown),
-        *_loosened(_current(old.workers, WOULD_SYNC), new.workers, " in loader workers", unknown),
+        *_loosened(old.counters, new.counters, ""),
+        *_loosened(old.workers, new.workers, " in loader workers"),
         *_risen_lines(old, new, files),
     )
 
@@ -533,16 +515,13 @@ def _risen_lines(old: BaselineSection, new: BaselineSection, files: Sequence[Fil
                 yield f"{name} at {place}: {change.before:g} -> {change.after:g} {counter_period(name)}"
 
 
-def _loosened(
-    old: Mapping[str, Range], new: Mapping[str, Range], where: str, unknown: Collection[str]
-) -> Iterator[str]:
+def _loosened(old: Mapping[str, Range], new: Mapping[str, Range], where: str) -> Iterator[str]:
     for name in sorted(set(old) - set(UNGATED)):
         if name.endswith(NUMBER) or name.startswith(ONCE):
             continue
         low, high = old[name]
         if name not in new:
-            if high or name not in unknown:
-                yield f"{name}{where}: {_range_text(old[name])} {counter_period(name)} before, not counted any more"
+            yield f"{name}{where}: {_range_text(old[name])} {counter_period(name)} before, not counted any more"
         elif new[name][1] > high:
             yield f"{name}{where}: {_range_text(old[name])} -> {_range_text(new[name])} {counter_period(name)}"
         elif low == high and new[name][0] < new[name][1]:

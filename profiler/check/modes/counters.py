@@ -71,13 +71,7 @@ def check_command(command: tuple[str, ...], settings: Settings) -> int:
     """Compare the counters of a command to a baseline, or write them down; returns the exit code."""
     settings = with_baseline_steps(settings, command)
     side = working_tree_side(command, Path.cwd())
-    sides = {CANDIDATE: side}
-    program = programs_of_sides(
-        sides,
-        privacy=settings.privacy,
-        virtual_cuda=settings.virtual_cuda,
-        count=settings.count,
-    )[CANDIDATE]
+    program = programs_of_sides({CANDIDATE: side}, settings, counts_exactly=True)[CANDIDATE]
     if settings.update:
         return update(program, settings)
     result, _ = compare_to_baseline(replace(side, what=""), program, settings)
@@ -232,13 +226,7 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
     candidate = working_tree_side(command, Path.cwd())
     with prepare_base(rev, command, settings) as base:
         sides = {BASE: base, CANDIDATE: candidate}
-        programs = programs_of_sides(
-            sides,
-            privacy=settings.privacy,
-            hint=LINK_HINT,
-            virtual_cuda=settings.virtual_cuda,
-            count=settings.count,
-        )
+        programs = programs_of_sides(sides, settings, hint=LINK_HINT, counts_exactly=True)
         number = {BASE: max(PROCESSES, settings.processes), CANDIDATE: settings.processes}
         recordings = {
             label: record_counters(program, settings, number[label], purpose=f"the {label}")

@@ -80,7 +80,7 @@ def check_commands(before: str, after: str, settings: Settings) -> int:
         except ValueError as error:
             raise ProfilerError(f'"{masked_command(text)}": {error}') from None
         sides[label] = replace(working_tree_side(argv, Path.cwd()), what="", commit="")
-    programs = programs_of_sides(sides, privacy=settings.privacy)
+    programs = programs_of_sides(sides, settings)
     return check_interleaved(sides, programs, settings, mode="commands")
 
 
@@ -98,7 +98,7 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
             refuse_working_tree(process.controller.files, repository)
 
         sides = {BASE: base, CANDIDATE: candidate}
-        programs = programs_of_sides(sides, privacy=settings.privacy, hint=LINK_HINT)
+        programs = programs_of_sides(sides, settings, hint=LINK_HINT)
         baseline = None
         if settings.baseline is not None:
             program = programs[CANDIDATE]
@@ -136,7 +136,8 @@ def check_interleaved(
             if speed is not None and speed.state == PASS:
                 speed, looked = _with_rare_steps(speed, runner, settings.limits)
         recordings = {label: load_recordings(runner.runs[label], str(side.cwd)) for label, side in sides.items()}
-        lines = _compare_counters(recordings, settings.limits) if not work else ()
+        before, after = (recordings[side].counted for side in (BASE, CANDIDATE))
+        lines = compare(before, after, settings.limits) if before and after and not work else ()
         if lines and overall(lines) == FAIL and not measured.exit_code:
             lines = _located(lines, programs, settings, located)
     if speed is not None and speed.state == FAIL and settings.explain:
@@ -220,11 +221,6 @@ def _other_work(runs: Mapping[str, Sequence[Path]], limits: Limits) -> tuple[Not
     return other_work(work_of(base), work_of(candidate))
 
 
-def _compare_counters(recordings: Mapping[str, Recordings], limits: Limits) -> tuple[CounterLine, ...]:
-    base, candidate = (recordings[side].counted for side in (BASE, CANDIDATE))
-    return compare(base, candidate, limits) if base and candidate else ()
-
-
 def _located(
     lines: tuple[CounterLine, ...],
     programs: Mapping[str, Program],
@@ -240,14 +236,9 @@ def _located(
             if side not in located:
                 located[side] = record_counters(program, settings, 1, purpose=f"once more, the {side}")
         found = compare(located[BASE].counted, located[CANDIDATE].counted, settings.limits)
-        detailed = {(line.counter, line.scope): line for line in found}
-        return tuple(with_source_lines(line, detailed.get((line.counter, line.scope))) for line in lines)
+        changes = {(line.counter, line.scope): line.changes for line in found}
+        return tuple(replace(line, changes=changes.get((line.counter, line.scope), line.changes)) for line in lines)
     return lines
-
-
-def with_source_lines(line: CounterLine, detailed: CounterLine | None) -> CounterLine:
-    """A line with the source lines at which it rose."""
-    return line if detailed is None else replace(line, changes=detailed.changes)
 
 
 # ---------------------------------------------------------------- rounds

@@ -24,7 +24,7 @@ from profiler.check.speed.counting import STEPS, record_steps
 from profiler.check.speed.interleave import WARMUP
 from profiler.check.worktree.source_diff import SourceDiff
 from profiler.core.errors import ProfilerError
-from profiler.core.masking import PRIVATE, Privacy, shown_command
+from profiler.core.masking import shown_command
 from profiler.core.metrics import CHECKPOINT, EVALUATION, NUMBER
 from profiler.core.notice import Notice
 from profiler.record.schedule import STEPS_FILES
@@ -66,22 +66,18 @@ def source_diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
 
 
 def programs_of_sides(
-    sides: Mapping[str, PreparedSide],
-    *,
-    privacy: Privacy = PRIVATE,
-    hint: str = "",
-    virtual_cuda: str = "",
-    count: bool = False,
+    sides: Mapping[str, PreparedSide], settings: Settings, *, hint: str = "", counts_exactly: bool = False
 ) -> dict[str, Program]:
     """The programs of all sides. Hooks are installed in all or in none, since they cost time and count.
 
     :param hint: a likely cause where the base fails.
-    :param virtual_cuda: number and name of the virtual CUDA devices that they see; they need hooks.
-    :param count: count operators and memory; that needs hooks.
+    :param counts_exactly: count operators and memory, and show virtual devices, as the settings have it; both need
+        hooks.
     :raises ProfilerError: there is no such program, which is reported before anything takes time.
     """
     from profiler.record.collectors.environment import EnvironmentCollector
 
+    count, virtual_cuda = (settings.count, settings.virtual_cuda) if counts_exactly else (False, "")
     hooked = count or not all(marks_itself(side.argv) for side in sides.values())
     machine = EnvironmentCollector().describe()
     programs = {}
@@ -89,7 +85,7 @@ def programs_of_sides(
         facts = {**machine, "git_commit": side.commit or None}
         cause = hint if label == BASE else ""
         programs[label] = Program(
-            label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, privacy, virtual_cuda, count
+            label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, settings.privacy, virtual_cuda, count
         )
         programs[label].executable()
     return programs

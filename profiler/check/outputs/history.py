@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, TextIO
 
-from profiler.check.changepoints import ALPHA, MIN_RESULTS, Shift
+from profiler.analyse.changepoints import ALPHA, MIN_RESULTS, Shift
 from profiler.check.history import WORKERS, Entry, History, HistorySeries, all_series
 from profiler.check.model import FAIL, PASS, STATES
 from profiler.check.outputs import format as fmt
@@ -59,13 +60,12 @@ def write_page(history: History, folder: Path) -> Path:
 def _panel(series: HistorySeries) -> b.Panel:
     """The values of a series by the number of the result, and its levels."""
     numbers = [float(at + 1) for at in series.at]
-    begins = [0, *(shift.at for shift in series.changes)]
-    levels = [*(shift.before for shift in series.changes[:1]), *(shift.after for shift in series.changes)]
-    ends = [end - 1 for end in (*begins[1:], len(numbers))]
-    x = [numbers[at] for span in zip(begins, ends, strict=True) for at in span]
     curves = [b.Curve("results", b.side_tone(0), tuple(numbers), series.values)]
-    if levels:
-        curves.append(b.Curve("level", b.side_tone(1), tuple(x), tuple(level for level in levels for _ in range(2))))
+    if changes := series.changes:
+        ends = pairwise([0, *(shift.at for shift in changes), len(numbers)])
+        x = [numbers[at] for begin, end in ends for at in (begin, end - 1)]
+        levels = [level for level in (changes[0].before, *(shift.after for shift in changes)) for _ in range(2)]
+        curves.append(b.Curve("level", b.side_tone(1), tuple(x), tuple(levels)))
     title = ", ".join(filter(None, (_series_title(series), series.machine)))
     return b.Panel(title, tuple(curves), y_label="per step" if series.unit == "1/step" else series.unit)
 
@@ -105,15 +105,13 @@ def _changes(recent: Sequence[HistorySeries], entries: Sequence[Entry]) -> b.Blo
 def _change_sentence(series: HistorySeries, shift: Shift, entries: Sequence[Entry]) -> str:
     """'Syncs: 12 -> 13 per step since 3f2a9c1 (2026-05-01 12:30); the result before is of 9ab01cd'."""
     first, last = entries[series.at[shift.at]], entries[series.at[shift.at - 1]]
-    per_step = " per step" if series.unit == "1/step" else ""
-    p_value = "" if shift.p is None else f", p = {shift.p:.2g}"
-    before, after = (_amount(value, series) for value in (shift.before, shift.after))
-    ratio = ""
+    after = _amount(shift.after, series) + " per step" * (series.unit == "1/step")
     if series.unit != "share" and shift.before:
-        ratio = f" ({100 * (shift.after / shift.before - 1):+.3g}%)"
+        after += f" ({100 * (shift.after / shift.before - 1):+.3g}%)"
     return (
-        f"{_series_title(series)}: {before} → {after}{per_step}{ratio} since {_commit(first)} ({_minute(first.time)}); "
-        f"the result before is of {_commit(last)}{p_value}"
+        f"{_series_title(series)}: {_amount(shift.before, series)} → {after} since {_commit(first)} "
+        f"({_minute(first.time)}); the result before is of {_commit(last)}"
+        f"{'' if shift.p is None else f', p = {shift.p:.2g}'}"
     )
 
 
@@ -135,16 +133,16 @@ def _series(recent: Sequence[HistorySeries], total: int, results: int, *, unicod
     return tuple(blocks) or (b.Text("Nothing was measured."),)
 
 
-def _value_cell(series: HistorySeries, value: float) -> b.Cell:
-    return b.Cell(_amount(value, series), sort=value)
+def _value_field(title: str, value: Callable[[HistorySeries], float]) -> Field[HistorySeries]:
+    return Field(title, lambda series: b.Cell(_amount(value(series), series), sort=value(series)), number=True)
 
 
 _SERIES_FIELDS: Final = (
     Field[HistorySeries]("Series", lambda series: b.Cell(_series_title(series), note=series.machine)),
     Field[HistorySeries]("Results", lambda series: b.Cell(f"{len(series.values):,}"), number=True),
-    Field[HistorySeries]("Least", lambda series: _value_cell(series, min(series.values)), number=True),
-    Field[HistorySeries]("Most", lambda series: _value_cell(series, max(series.values)), number=True),
-    Field[HistorySeries]("Last", lambda series: _value_cell(series, series.values[-1]), number=True),
+    _value_field("Least", lambda series: min(series.values)),
+    _value_field("Most", lambda series: max(series.values)),
+    _value_field("Last", lambda series: series.values[-1]),
     Field[HistorySeries]("Changes", lambda series: b.Cell(f"{len(series.changes):,}"), number=True),
 )
 
@@ -159,10 +157,9 @@ def _slowdown_cell(entry: Entry) -> b.Cell:
     """The slow-down of a FAIL's first line that is certainly slower, else that of the typical step."""
     if not entry.slowdowns:
         return b.Cell(b.NOTHING)
-    names = list(entry.slowdowns)
-    slower = (name for name in names if (entry.slowdowns[name].low or 0.0) > 0)
-    name = next(slower, names[0]) if entry.state == FAIL else names[0]
-    bounds = entry.slowdowns[name]
+    lines = list(entry.slowdowns.items())
+    slower = [line for line in lines if entry.state == FAIL and (line[1].low or 0.0) > 0]
+    name, bounds = (slower or lines)[0]
     note = ", ".join(filter(None, (fmt.interval(bounds.low, bounds.high), name)))
     return b.Cell(fmt.slower_or_faster(bounds.slowdown), sort=bounds.slowdown, note=note)
 
@@ -185,8 +182,7 @@ def _series_title(series: HistorySeries) -> str:
     if series.unit != "1/step":
         return capitalized(series.name)
     counter = series.name.removesuffix(WORKERS)
-    noun = fmt.counter_noun(counter)
-    return capitalized(noun) + (f", {fmt.WORKERS}" if counter != series.name else "")
+    return capitalized(fmt.counter_noun(counter)) + (f", {fmt.WORKERS}" if counter != series.name else "")
 
 
 def _amount(value: float, series: HistorySeries) -> str:

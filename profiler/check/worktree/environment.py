@@ -1,4 +1,7 @@
-"""Makes and caches the environment of a revision that requires other packages: pip makes it whole or not at all."""
+"""Makes and caches the environment of a revision that requires other packages, by uv where it is present, else by pip.
+
+An environment is made whole or not at all. One set of requirements has one environment.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,20 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from profiler.check.speed.watchdog import watchdog_process
 from profiler.check.worktree.checkout import low_space
-from profiler.check.worktree.interpreter import Interpreter, inspect_interpreter, is_python, script_interpreter
-from profiler.check.worktree.requirements import Requirements, local_projects
+from profiler.check.worktree.requirements import Requirements
 from profiler.core.errors import ProfilerError
 
 COMPLETE: Final = "whole"
@@ -28,64 +32,55 @@ _CACHE_DAYS: Final = 60
 _DAY_S: Final = 86400.0
 _IGNORED_PACKAGES: Final = ("pip", "setuptools", "wheel")
 _PIP: Final = ("-m", "pip", "--disable-pip-version-check", "--no-input")
-_REDIRECTING: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT")
-"""Variables that would have pip look at or install into another place than the environment."""
+_PIP_FILES: Final = ("~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf")
+"""Where pip looks for its settings (pip's documentation, "Configuration")."""
+_PIP_SOURCES: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_CONFIG_FILE")
+"""Variables that tell pip where packages come from."""
+_REDIRECTING: Final = (
+    *("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT"),
+    *("UV_SYSTEM_PYTHON", "UV_PYTHON", "UV_PROJECT_ENVIRONMENT"),
+)
+"""Variables that would have pip or uv look at or install into another place than the environment."""
+_ERRORS: Final = ("ERROR:", "error:", "×")
+_CAUSES: Final = ("cause:", "Caused by:", "╰─▶")
+"""How pip and uv begin an error, and uv the line after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
     """An environment of a revision."""
 
-    python: str
-    scripts: tuple[Path, ...]
-    """Folders of console scripts, in the order of PATH."""
+    home: Path
+    is_new: bool = False
+    """Whether it was made for this check."""
+
+    @property
+    def python(self) -> str:
+        return str(self.home / "bin" / "python")
 
     def command(self, argv: Sequence[str], user: Interpreter) -> tuple[str, ...]:
         """`argv` with this environment's Python and scripts in place of the user's.
 
         :raises ProfilerError: the first word is a script that this environment does not have.
         """
-        program, *arguments = argv
-        arguments = [self.python if argument == user.executable else argument for argument in arguments]
-        if is_python(program):
-            return (self.python, *arguments)
-        name = Path(program).name
-        if "/" in program and Path(program).parent != user.scripts:
-            return (program, *arguments)
-        for folder in self.scripts:
-            if (script := folder / name).exists():
-                # run by this Python, whatever its first line says: only that finds the revision's own project
-                python = (self.python,) if script_interpreter(script) else ()
-                return (*python, str(script), *arguments)
-        users = shutil.which(program)
-        if users and Path(users).parent == user.scripts and script_interpreter(Path(users)):
-            raise ProfilerError(f"the revision's requirements do not contain {name}: --set environment=same uses yours")
-        return (program, *arguments)
+        scripts, words = self.home / "bin", list(argv)
+        for at, word in enumerate(words):
+            is_users = Path(word).parent == user.scripts or (at == 0 and "/" not in word)
+            if word == user.executable or (at == 0 and is_python(word)):  # whatever its name and folder
+                words[at] = self.python
+            elif is_users and (script := scripts / Path(word).name).exists():
+                words[at] = str(script)
+        users = Path(shutil.which(argv[0]) or "")
+        if words[0] == argv[0] and users.parent == user.scripts and script_interpreter(users):
+            raise ProfilerError(
+                f"the revision's requirements do not contain {users.name}: --set environment=same uses yours"
+            )
+        return tuple(words)
 
     def variables(self) -> dict[str, str]:
         """The variables that `activate` would set."""
-        path = [*map(str, self.scripts), os.environ.get("PATH", os.defpath)]
-        return {
-            "PATH": os.pathsep.join(path),
-            "VIRTUAL_ENV": str(Path(self.python).parents[1]),
-            "PYTHONHOME": "",
-        }
-
-
-def make_environment(
-    requirements: Requirements, python: Interpreter, folder: Path, announce: Callable[[str], None]
-) -> tuple[Environment, Path, bool]:
-    """An environment with what a revision requires, its folder in the cache, and whether it was made now.
-
-    :param folder: private to this check; local projects are installed in an environment of their own in it.
-    :raises ProfilerError: it cannot be made.
-    """
-    home, is_new = _cached_home(requirements, python, announce)
-    if not requirements.projects:
-        return Environment(str(home / "bin" / "python"), (home / "bin",)), home, is_new
-    announce(f"installing {', '.join(project.name for project in requirements.projects)} of the revision")
-    layer = _install_projects(home, folder, requirements.projects)
-    return Environment(str(layer / "bin" / "python"), (layer / "bin", home / "bin")), home, is_new
+        path = os.pathsep.join((str(self.home / "bin"), os.environ.get("PATH", os.defpath)))
+        return {"PATH": path, "VIRTUAL_ENV": str(self.home), "PYTHONHOME": ""}
 
 
 def changed_versions(user: Interpreter, python: str, folder: Path) -> list[tuple[str, str, str]]:
@@ -108,116 +103,103 @@ def cache_folder() -> Path:
     return root / "training-profiler" / "environments"
 
 
-def _cached_home(requirements: Requirements, python: Interpreter, announce: Callable[[str], None]) -> tuple[Path, bool]:
-    """The folder of an environment with what `requirements` needs, and whether it was made now.
+@contextmanager
+def revision_environment(
+    requirements: Requirements, python: Interpreter, announce: Callable[[str], None]
+) -> Iterator[Environment]:
+    """An environment with what a revision requires, from the cache or made now.
 
-    :raises ProfilerError: pip or venv failed, or the cache cannot be written.
+    It has the projects of one revision at a time, so other checks that need it wait for the end of the block.
+
+    :raises ProfilerError: uv, pip or venv failed, or the cache cannot be written.
     """
-    cache = cache_folder()
-    pip_settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("PIP_"))
-    key = json.dumps([requirements.key(), python.version, pip_settings])
+    cache, uv = cache_folder(), find_uv()
+    settings = sorted((name, value) for name, value in os.environ.items() if name.startswith(("PIP_", "UV_")))
+    key = json.dumps([requirements.key(), python.version, bool(uv), settings])
     home = cache / hashlib.sha256(key.encode()).hexdigest()[:16]
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with _locked(home.with_suffix(".lock"), announce):
+    with ExitStack() as stack:
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(home.with_suffix(".lock").open("w"))
+            _wait_for(lock, announce)
+            log = home.with_suffix(".log")
             is_new = not ((home / COMPLETE).exists() and (home / "bin" / "python").exists())
             if is_new:
-                _make(home, requirements, python, announce)
-            os.utime(home / COMPLETE)
-            for marker in cache.glob(f"*/{COMPLETE}"):
-                if time.time() - marker.stat().st_mtime > _CACHE_DAYS * _DAY_S:
-                    marker.unlink()
-                    shutil.rmtree(marker.parent, ignore_errors=True)
-                    marker.parent.with_suffix(".log").unlink(missing_ok=True)
-    except OSError as error:
-        raise ProfilerError(f"cannot make an environment in {cache}: {error.strerror or error}") from error
-    return home, is_new
+                log.unlink(missing_ok=True)
+                shutil.rmtree(home, ignore_errors=True)
+                stack.callback(_remove_incomplete, home)
+                announce(f"making an environment for the revision's requirements, once: its log is {log}")
+            _install(home, requirements, python, uv, log, is_new=is_new)
+            (home / COMPLETE).touch()
+            if not requirements.projects:
+                fcntl.flock(lock, fcntl.LOCK_UN)
+            _remove_unused(cache)
+        except OSError as error:
+            raise ProfilerError(f"cannot make an environment in {cache}: {error.strerror or error}") from error
+        yield Environment(home, is_new)
 
 
-@contextmanager
-def _locked(lock: Path, announce: Callable[[str], None]) -> Iterator[None]:
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            announce("waiting for another check that makes the same environment")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _make(home: Path, requirements: Requirements, python: Interpreter, announce: Callable[[str], None]) -> None:
-    log = home.with_suffix(".log")
-    log.unlink(missing_ok=True)
-    shutil.rmtree(home, ignore_errors=True)
-    announce(f"making an environment for the revision's requirements, once: pip writes to {log}")
+def _wait_for(lock: IO[str], announce: Callable[[str], None]) -> None:
     try:
-        create_venv(python.executable, home, log)
-        install(home, requirements, log)
-        _uninstall_projects(home, requirements.projects, log)
-    except BaseException:  # Ctrl-C too: an incomplete environment with torch takes gigabytes
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        announce("waiting for another check that uses the same environment")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def _remove_incomplete(home: Path) -> None:
+    """After Ctrl-C too: an incomplete environment with torch takes gigabytes."""
+    if not (home / COMPLETE).exists():
         shutil.rmtree(home, ignore_errors=True)
-        raise
-    (home / COMPLETE).touch()
 
 
-# ---------------------------------------------------------------- venv and pip
+def _remove_unused(cache: Path) -> None:
+    for marker in cache.glob(f"*/{COMPLETE}"):
+        if time.time() - marker.stat().st_mtime > _CACHE_DAYS * _DAY_S:
+            marker.unlink()
+            shutil.rmtree(marker.parent, ignore_errors=True)
+            marker.parent.with_suffix(".log").unlink(missing_ok=True)
 
 
-def create_venv(python: str, home: Path, log: Path, *options: str) -> None:
-    """Make an empty environment of `python` in `home`.
+# ---------------------------------------------------------------- uv and pip
 
-    :raises ProfilerError: its Python cannot make one.
+
+def find_uv() -> str | None:
+    """The uv to use; None where there is none, or where only pip knows the index: uv does not read pip's settings."""
+    is_pip_configured = any(os.environ.get(name) for name in _PIP_SOURCES)
+    if is_pip_configured or any(Path(name).expanduser().exists() for name in _PIP_FILES):
+        return None
+    return shutil.which("uv")
+
+
+def _install(
+    home: Path, requirements: Requirements, python: Interpreter, uv: str | None, log: Path, *, is_new: bool
+) -> None:
+    """Make `home` with everything that is required if it is new, and install the revision's projects in it.
+
+    :raises ProfilerError: uv, pip or venv failed.
     """
-    run_logged([python, "-m", "venv", *options, str(home)], home.parent, log, "cannot make an environment")
+    folder, failure = requirements.folder, "cannot install what the revision requires"
+    if uv and requirements.is_locked:  # this makes the environment too
+        command = [uv, "sync", "--frozen", "--project", str(folder), "--python", python.executable]
+        run_logged(command, folder, log, failure, variables={"UV_PROJECT_ENVIRONMENT": str(home)})
+        return
+    own = str(home / "bin" / "python")
+    install = [uv, "pip", "install", "--python", own] if uv else [own, *_PIP, "install"]
+    if is_new:
+        executable = python.executable
+        create = [uv, "venv", "--no-project", "--python", executable] if uv else [executable, "-m", "venv"]
+        run_logged([*create, str(home)], home.parent, log, failure)
+        run_logged([*install, *requirements.arguments()], folder, log, failure)
+    if requirements.projects:
+        editable = [word for project in requirements.projects for word in ("-e", str(project))]
+        run_logged([*install, "--no-deps", *editable], folder, log, "cannot install the revision's own project")
 
 
-def install(home: Path, requirements: Requirements, log: Path) -> None:
-    """Install everything that is required, in one resolution, local projects included.
-
-    :raises ProfilerError: pip failed.
-    """
-    folder = requirements.folder
-    constraints = home / "constraints.txt"
-    constraints.write_text("\n".join(requirements.constraints) + "\n", encoding="utf-8")
-    in_files = local_projects(folder, requirements.files)
-    arguments = [argument for file in requirements.files for argument in ("-r", str(file))]
-    arguments += [str(project) for project in requirements.projects if project not in in_files]
-    for file in filter(Path.is_file, (folder / "constraints.txt", constraints)):
-        arguments += ["-c", str(file)]
-    run_logged([*_pip(home), "install", *arguments], folder, log, "pip cannot install what the revision requires")
-
-
-def _uninstall_projects(home: Path, projects: Sequence[Path], log: Path) -> None:
-    """Remove local projects, so that the cache never holds a revision's code: each check installs its own."""
-    local = inspect_interpreter(str(home / "bin" / "python"), home).local if projects else {}
-    names = [name for name, (folder, _) in local.items() if Path(folder).resolve() in projects]
-    if names:
-        run_logged([*_pip(home), "uninstall", "--yes", *names], home, log, "pip cannot uninstall")
-
-
-def _install_projects(home: Path, folder: Path, projects: Sequence[Path]) -> Path:
-    """Make an environment in `folder` on top of `home` that adds `projects`, editable; `home` is not changed.
-
-    :raises ProfilerError: pip failed.
-    """
-    layer, log = folder / "environment", folder / "pip.log"
-    create_venv(str(home / "bin" / "python"), layer, log, "--without-pip")
-    (below,) = home.glob("lib/python*/site-packages")
-    (above,) = layer.glob("lib/python*/site-packages")
-    # addsitedir instead of the bare path, because packages below have .pth files
-    (above / "_below.pth").write_text(f"import site; site.addsitedir({str(below)!r})\n", encoding="utf-8")
-    editable = [argument for project in projects for argument in ("-e", str(project))]
-    command = [*_pip(home), "--python", str(layer / "bin" / "python"), "install", "--no-deps", *editable]
-    run_logged(command, folder, log, "pip cannot install the revision's own project")
-    return layer
-
-
-def _pip(home: Path) -> list[str]:
-    return [str(home / "bin" / "python"), *_PIP]
-
-
-def run_logged(command: Sequence[str], folder: Path, log: Path, failure: str) -> None:
-    """Run venv or pip in its own session, so that Ctrl-C reaches only us, and the watchdog ends it with all it started.
+def run_logged(
+    command: Sequence[str], folder: Path, log: Path, failure: str, variables: Mapping[str, str] = {}
+) -> None:
+    """Run venv, pip or uv in its own session: Ctrl-C reaches only us, and the watchdog ends it with all it started.
 
     The process does not die with us by itself: what pip has started could then not be found any more.
 
@@ -231,7 +213,7 @@ def run_logged(command: Sequence[str], folder: Path, log: Path, failure: str) ->
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=environment,
+                env={**environment, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -244,6 +226,120 @@ def run_logged(command: Sequence[str], folder: Path, log: Path, failure: str) ->
     if code:
         output = log.read_bytes()[begin:].decode("utf-8", "replace")
         lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("[notice]")]
-        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR:")]
-        last = (errors or lines or [f"exit code {code}"])[-1]
-        raise ProfilerError(f"{failure}: {last}{low_space(log.parent)} (all of it: {log})")
+        lines = lines or [f"exit code {code}"]
+        last = max((at for at, line in enumerate(lines) if line.startswith(_ERRORS)), default=len(lines) - 1)
+        texts = [lines[last], *(line for line in lines[last + 1 : last + 2] if line.startswith(_CAUSES))]
+        reason = " ".join(text.partition(" ")[2] if text.startswith((*_ERRORS, *_CAUSES)) else text for text in texts)
+        raise ProfilerError(f"{failure}: {reason}{low_space(log.parent)} (all of it: {log})")
+
+
+# ---------------------------------------------------------------- interpreters
+
+_PYTHON: Final = re.compile(r"python(\d+(\.\d+)?)?t?")
+_LONG_SHEBANG: Final = re.compile(r"""'''exec' "?([^"]+?)"? "\$0" """)
+"""pip writes this into a script's second line where the path is too long for the first."""
+_LINE_BYTES: Final = 4096
+_PATIENCE_S: Final = 60.0
+"""For an interpreter to start and list its packages: a second, on a cold network disk minutes."""
+_INSPECT: Final = """
+import json, sys, platform
+from importlib import metadata
+paths = [entry for entry in sys.path if entry]
+for finder in sys.meta_path:
+    module = sys.modules.get(getattr(finder, "__module__", ""))
+    for path in getattr(module, "MAPPING", {}).values():
+        paths.append(str(path).rpartition("/")[0])
+packages, local = {}, {}
+for distribution in metadata.distributions():
+    name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+    packages.setdefault(name, distribution.version)
+    url = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if url.get("url", "").startswith("file://") and "dir_info" in url:
+        local.setdefault(name, [url["url"][7:], bool(url["dir_info"].get("editable"))])
+print(json.dumps({
+    "executable": sys.executable,
+    "version": [sys.implementation.name, platform.python_version(), platform.machine(), sys.base_prefix],
+    "import_paths": paths, "packages": packages, "local": local,
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python interpreter with its environment."""
+
+    executable: str
+    version: tuple[str, ...]
+    """Implementation, version, machine, and the prefix of its standard library."""
+    import_paths: tuple[str, ...]
+    """Where it finds modules, editable installs included, without the folder of the program."""
+    packages: Mapping[str, str]
+    """Installed package -> version."""
+    local: Mapping[str, tuple[str, bool]]
+    """Package that was installed from a folder -> (folder, whether it is editable)."""
+
+    @property
+    def scripts(self) -> Path:
+        """The folder of its console scripts."""
+        return Path(self.executable).parent
+
+
+def find_interpreter(argv: Sequence[str], cwd: Path) -> str:
+    """The Python that `argv` runs: its first word, that of a console script, or the one that a shell would find."""
+    program = shutil.which(argv[0]) if "/" not in argv[0] else str(cwd / argv[0])
+    if program and is_python(program):
+        return os.path.normpath(program)
+    if program and (python := script_interpreter(Path(program))):
+        return python
+    for argument in argv[1:]:  # after env, nice, taskset, ...
+        if is_python(argument) and (python := shutil.which(argument)):
+            return python
+    return shutil.which("python") or shutil.which("python3") or sys.executable
+
+
+def is_python(argument: str) -> bool:
+    """Whether an argument of a command line names an interpreter."""
+    return _PYTHON.fullmatch(Path(argument).name) is not None
+
+
+def script_interpreter(script: Path) -> str | None:
+    """The Python of a console script, from its first lines; None if it is not such a script."""
+    try:
+        with script.open("rb") as file:
+            first, second = (file.readline(_LINE_BYTES).decode("utf-8", "replace").strip() for _ in range(2))
+    except OSError:
+        return None
+    shebang = first.removeprefix("#!").split()[:1] if first.startswith("#!") else []
+    match = _LONG_SHEBANG.match(second)
+    candidates = [*shebang, *([match[1]] if match else [])]
+    return next((python for python in candidates if is_python(python) and Path(python).exists()), None)
+
+
+def inspect_interpreter(python: str, cwd: Path) -> Interpreter:
+    """Start `python` in the user's environment and have it list what it can import.
+
+    :raises ProfilerError: it does not run.
+    """
+    try:
+        process = subprocess.run(
+            [python, "-c", _INSPECT],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+        answer = json.loads(process.stdout.splitlines()[-1])
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ProfilerError(f"cannot find out what {python} imports: {error}") from error
+    except (ValueError, IndexError) as error:
+        last = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise ProfilerError(f"cannot find out what {python} imports: {last}") from error
+    return Interpreter(
+        executable=answer["executable"],
+        version=tuple(answer["version"]),
+        import_paths=tuple(answer["import_paths"]),
+        packages=answer["packages"],
+        local={name: (folder, editable) for name, (folder, editable) in answer["local"].items()},
+    )

@@ -17,30 +17,17 @@ class PathMapping:
 
     root: Path
     tree: Path
-    aliases: tuple[Path, ...] = ()
-    """Spellings of `root`: its own, and those through symbolic links."""
-
-    @classmethod
-    def between(cls, root: Path, tree: Path, cwd: Path) -> PathMapping:
-        """Includes the spellings of `root` in $PWD and `cwd`."""
-        aliases = [root]
-        for folder in (cwd.absolute(), Path(os.environ.get("PWD", "") or cwd)):
-            resolved = folder.resolve()
-            if resolved.is_relative_to(root) and resolved == cwd.resolve():
-                depth = len(resolved.relative_to(root).parts)
-                aliases.append(([folder, *folder.parents])[depth] if depth < len(folder.parts) else root)
-        return cls(root, tree, tuple(dict.fromkeys(aliases)))
 
     def map_path(self, path: str) -> str | None:
-        """The counterpart of an absolute path in the tree; None if the path is not in the repository."""
+        """The counterpart of an absolute path in the tree, however it spells the root; None if it is elsewhere."""
         if not path.startswith("/"):
             return None
         normal = Path(os.path.normpath(path))
-        for root in self.aliases or (self.root,):
-            if normal.is_relative_to(root):
-                return str(self.tree / normal.relative_to(root))
-        real = normal.parent.resolve() / normal.name
-        return str(self.tree / real.relative_to(self.root)) if real.is_relative_to(self.root) else None
+        # links within the repository stay, such as data -> /mnt/data
+        top = next((folder for folder in (normal, *normal.parents) if os.path.realpath(folder) == str(self.root)), None)
+        if top is None:
+            normal, top = Path(os.path.realpath(normal.parent)) / normal.name, self.root
+        return str(self.tree / normal.relative_to(top)) if normal.is_relative_to(top) else None
 
     def map_argument(self, argument: str) -> str:
         """Translate /repo/a.py and --config=/repo/a.yaml; files of an environment stay the user's."""

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from profiler.check.worktree import contents
-from profiler.check.worktree.checkout import checked_out, low_space, on_other_filesystem
-from profiler.check.worktree.environment import Environment, changed_versions, make_environment
+from profiler.check.worktree.checkout import (
+    check_out_submodules,
+    checked_out,
+    compile_modules,
+    link_files,
+    low_space,
+    on_other_filesystem,
+)
+from profiler.check.worktree.environment import (
+    Interpreter,
+    changed_versions,
+    find_interpreter,
+    find_uv,
+    inspect_interpreter,
+    revision_environment,
+)
 from profiler.check.worktree.git import Repository, short
-from profiler.check.worktree.interpreter import Interpreter, find_interpreter, inspect_interpreter
 from profiler.check.worktree.paths import PathMapping
-from profiler.check.worktree.requirements import changed_files, conda_files, find_requirements
+from profiler.check.worktree.requirements import (
+    CONDA_FILES,
+    Requirements,
+    can_install,
+    changed_files,
+    find_requirements,
+)
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import CHANGED
+from profiler.core.git import run_git
 from profiler.core.notice import Notice
 
 LINK_HINT: Final = "the revision has only what git keeps: --link PATH shows it data from outside git"
@@ -79,13 +98,14 @@ def prepare_revision(request: RevisionRequest, announce: Callable[[str], None]) 
     Nothing touches the user's checkout, index, branches, hooks or configuration.
 
     :param announce: is called with a message before a step that takes long.
-    :raises ProfilerError: no git, no repository, no such revision, folder or link, or pip failed.
+    :raises ProfilerError: no git, no repository, no such revision, folder or link, or an installation failed.
     """
     repository = Repository.find(request.cwd)
     commit = repository.resolve(request.rev)
-    with checked_out(repository, commit, announce) as tree:
+    with checked_out(repository, commit, announce) as tree, ExitStack() as stack:
         try:
-            side = _complete(request, repository, commit, tree, announce)
+            mapping = PathMapping(repository.root, tree)
+            side = _complete(request, commit, mapping, announce, stack)
         except OSError as error:
             cause = f"{error.strerror or error}{low_space(tree.parent)}"
             raise ProfilerError(f"cannot make {request.rev} ready in {tree.parent}: {cause}") from error
@@ -93,33 +113,46 @@ def prepare_revision(request: RevisionRequest, announce: Callable[[str], None]) 
 
 
 def _complete(
-    request: RevisionRequest, repository: Repository, commit: str, tree: Path, announce: Callable[[str], None]
+    request: RevisionRequest, commit: str, mapping: PathMapping, announce: Callable[[str], None], stack: ExitStack
 ) -> PreparedSide:
-    """Add to a fresh checkout what git does not create, and translate the command."""
-    rev, argv, cwd = request.rev, request.argv, request.cwd
-    root = repository.root
-    notes = list(contents.check_out_submodules(root, tree, commit))
-    contents.link_files(request.links, root, cwd, tree)
-    notes += contents.check_out_large_files(tree)
-    mapping = PathMapping.between(root, tree, cwd)
+    """Add to a fresh checkout what git does not create, and translate the command.
+
+    :param stack: holds the environment.
+    """
+    rev, argv, cwd, root, tree = request.rev, request.argv, request.cwd, mapping.root, mapping.tree
+    notes = list(check_out_submodules(root, tree, commit))
+    link_files(request.links, root, cwd, tree)
+    run_git(tree, ["lfs", "checkout"])  # from the local store only; without git-lfs it does nothing
     folder = mapping.map_cwd(cwd, rev)
     python = inspect_interpreter(find_interpreter(argv, cwd), cwd)
-    environment = None
+    command = (mapping.map_program(argv[0], cwd, rev), *map(mapping.map_argument, argv[1:]))
+    variables = _location_variables(folder)
     different = changed_files(root, tree, cwd)
-    ignored = repository.ignored(different)
+    ignored = Repository(root).ignored(different)
     if changed := tuple(name for name in different if name not in ignored):
-        environment, notices = _choose_environment(request, changed, python, mapping, announce)
-        notes += notices
+        values = {"rev": rev, "files": changed}
+        requirements = _own_requirements(request, changed, python, mapping)
+        if isinstance(requirements, Requirements):
+            environment = stack.enter_context(revision_environment(requirements, python, announce))
+            command = environment.command(command, python)
+            variables |= environment.variables()
+            way = {"environment": "new" if environment.is_new else "cached", "path": str(environment.home)}
+            notes.append(Notice("requirements-differ", {**values, **way}))
+            if versions := changed_versions(python, environment.python, tree.parent):
+                notes.append(Notice("package-versions-differ", {"packages": versions}))
+            if requirements.has_extras:
+                notes.append(Notice("extras-not-installed"))
+            notes += [Notice("conda-file-ignored", {"file": name}) for name in _conda_files(changed, tree)]
+        else:
+            notes.append(Notice("requirements-differ", {**values, "environment": requirements, "program": argv[0]}))
     for name, (source, editable) in sorted(python.local.items()):
         if not editable and Path(source).resolve().is_relative_to(root):
             notes.append(Notice("installed-copy", {"name": name, "folder": source}))
-    contents.compile_modules(python.executable, root, tree)
-    command = (mapping.map_program(argv[0], cwd, rev), *map(mapping.map_argument, argv[1:]))
-    variables = _location_variables(folder) | (environment.variables() if environment else {})
+    compile_modules(python.executable, root, tree)
     if python_path := mapping.python_path(os.environ.get("PYTHONPATH", ""), python.import_paths):
         variables["PYTHONPATH"] = python_path
     return PreparedSide(
-        argv=environment.command(command, python) if environment else command,
+        argv=command,
         cwd=folder,
         env=variables,
         what=f"{rev} ({short(commit)})",
@@ -130,46 +163,33 @@ def _complete(
     )
 
 
-def _choose_environment(
-    request: RevisionRequest,
-    changed: Sequence[str],
-    python: Interpreter,
-    mapping: PathMapping,
-    announce: Callable[[str], None],
-) -> tuple[Environment | None, list[Notice]]:
-    """The revision's own environment, or None for the user's, with notices for the report.
+def _own_requirements(
+    request: RevisionRequest, changed: Sequence[str], python: Interpreter, mapping: PathMapping
+) -> Requirements | str:
+    """What an environment of the revision needs, or why it has none, as the notice `requirements-differ` names it.
 
     :param changed: files that require something else than in the working tree.
     :raises ProfilerError: an environment is needed and cannot be made.
     """
-
-    def notice(environment: str, **values: str) -> Notice:
-        base = {"rev": request.rev, "files": changed, "environment": environment}
-        return Notice("requirements-differ", {**base, **values})
-
     if request.environment == "same":
-        return None, [notice("same")]
+        return "same"
     if Path(request.argv[0]).name in _PROJECT_MANAGERS:
-        return None, [notice("manager", program=request.argv[0])]
-    folder = mapping.map_cwd(request.cwd, request.rev)
+        return "manager"
     is_installed = any(Path(source).resolve().is_relative_to(mapping.root) for source, _ in python.local.values())
+    folder = mapping.map_cwd(request.cwd, request.rev)
     requirements = find_requirements(mapping.tree, folder, project_installed=is_installed)
-    conda = conda_files(mapping.tree, folder)
-    if requirements is None:
-        if conda:
-            raise ProfilerError(
-                f"{request.rev} has other requirements ({', '.join(changed)}), and pip cannot install {conda[0]}: "
-                f"make that environment yourself and compare two commands, or --set environment=same"
-            )
-        return None, [notice("nothing-to-install")]
-    private = mapping.tree.parent
-    environment, home, is_new = make_environment(requirements, python, private, announce)
-    notices = [notice("new" if is_new else "cached", path=str(home))]
-    if versions := changed_versions(python, environment.python, private):
-        notices.append(Notice("package-versions-differ", {"packages": versions}))
-    if requirements.has_extras:
-        notices.append(Notice("extras-not-installed"))
-    return environment, notices + [Notice("conda-file-ignored", {"file": name}) for name in conda]
+    if requirements is not None and can_install(changed, with_uv=find_uv() is not None):
+        return requirements
+    if conda := _conda_files(changed, mapping.tree):
+        raise ProfilerError(
+            f"{request.rev} has other requirements ({', '.join(changed)}), and pip cannot install {conda[0]}: make "
+            f"that environment yourself and compare two commands, or --set environment=same"
+        )
+    return "nothing-to-install"
+
+
+def _conda_files(changed: Sequence[str], tree: Path) -> list[str]:
+    return [name for name in changed if name.endswith(CONDA_FILES) and (tree / name).is_file()]
 
 
 def _location_variables(cwd: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from profiler.check.worktree.checkout import PREFIX, host_name
-from profiler.check.worktree.interpreter import inspect_interpreter
+from profiler.check.worktree.environment import inspect_interpreter
 from profiler.check.worktree.prepare import PreparedSide, RevisionRequest, prepare_revision
 from profiler.core.errors import Exit, ProfilerError
 

@@ -18,17 +18,13 @@ import pytest
 
 from profiler.check.worktree import checkout
 from profiler.check.worktree.checkout import (
-    OWNER,
     PREFIX,
     check_pid,
     host_name,
-    is_abandoned,
     locations,
     on_other_filesystem,
-    owned,
 )
 from profiler.check.worktree.git import Repository
-from profiler.core.errors import ProfilerError
 from tests.check.worktree.conftest import assert_refused, at_revision
 
 pytestmark = pytest.mark.usefixtures("inspected_once")
@@ -104,54 +100,18 @@ def test_the_temporary_folder_is_used_if_it_is_on_the_same_file_system(repositor
 
 def test_a_folder_is_named_after_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkout.socket, "gethostname", lambda: "node/7-b")
-    assert check_pid(Path("/tmp") / f"{PREFIX}node_7-b-41-x_1") == 41
-    for name in (f"{PREFIX}node_7-41-x", f"{PREFIX}b-41-x", f"{PREFIX}node_7-b-x", "node_7-b-41-x", PREFIX):
+    host = host_name()
+    assert host.startswith("node_7-b.")
+    assert check_pid(Path("/tmp") / f"{PREFIX}{host}-41-x_1") == 41
+    for name in (f"{PREFIX}node_7-41-x", f"{PREFIX}b-41-x", f"{PREFIX}{host}-x", f"{host}-41-x", PREFIX):
         assert check_pid(Path(name)) is None, name
 
 
-def abandoned(parent: Path, repository: Path, pid: int | None = None) -> Path:
+def abandoned(parent: Path) -> Path:
     """The folder of a check that has ended."""
-    folder = parent / f"{PREFIX}{host_name()}-{pid or ended_pid()}-a"
+    folder = parent / f"{PREFIX}{host_name()}-{ended_pid()}-a"
     folder.mkdir(parents=True)
-    (folder / OWNER).write_bytes(os.fsencode(repository))
     return folder
-
-
-def test_an_unlocked_folder_of_this_repository_is_abandoned(tmp_path: Path) -> None:
-    folder = abandoned(tmp_path, tmp_path)
-    assert is_abandoned(folder, tmp_path)
-    assert not is_abandoned(folder, tmp_path / "other")
-    assert not is_abandoned(folder.rename(tmp_path / f"{PREFIX}another-host-{ended_pid()}-a"), tmp_path)
-    reused = abandoned(tmp_path, tmp_path, os.getpid())
-    assert is_abandoned(reused, tmp_path), "another process has the PID"
-    (reused / OWNER).unlink()
-    assert not is_abandoned(reused, tmp_path), "nobody owns it yet"
-    with owned(reused, tmp_path):
-        assert not is_abandoned(reused, tmp_path)
-    assert is_abandoned(reused, tmp_path)
-
-
-def test_a_full_disk_leaves_no_open_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: object) -> bytes:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(checkout.os, "fsencode", full)
-    with pytest.raises(ProfilerError, match="No space left on device") as _refused, owned(tmp_path, tmp_path):
-        raise AssertionError
-    files = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
-    assert str(tmp_path / OWNER) not in files
-
-
-def test_without_locks_the_pid_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(checkout.fcntl, "flock", none)
-    living = tmp_path / f"{PREFIX}{host_name()}-{os.getpid()}-b"
-    living.mkdir()
-    with owned(living, tmp_path):
-        assert not is_abandoned(living, tmp_path)
-    assert is_abandoned(abandoned(tmp_path, tmp_path), tmp_path)
 
 
 def test_git_forgets_a_worktree_whose_folder_is_gone(repository: Path, tmp_path: Path, git: Any) -> None:
@@ -174,7 +134,7 @@ def test_git_forgets_a_worktree_whose_folder_is_gone(repository: Path, tmp_path:
 def test_abandoned_worktrees_are_removed_wherever_they_are(repository: Path, tmp_path: Path, git: Any) -> None:
     """Made with another TMPDIR, and by a check in another worktree of the same repository."""
     git(repository, "worktree", "add", "--detach", str(tmp_path / "linked"))
-    folder = abandoned(tmp_path / "other-tmp", repository / ".git")
+    folder = abandoned(tmp_path / "other-tmp")
     git(tmp_path / "linked", "worktree", "add", "--detach", str(folder / "linked"))
     with at_revision("HEAD~1", repository):
         pass
@@ -222,8 +182,7 @@ def replace_git(folder: Path, then: str) -> None:
     ("function", "message"),
     [
         ("checkout.tempfile.mkdtemp", r"none can be made \(.*/tmp: No space left on device; .*project/\.git: No space"),
-        ("checkout.open", "cannot write to .*: No space left on device"),
-        ("contents.link_files", "cannot make HEAD~1 ready in .*: No space left on device"),
+        ("prepare.link_files", "cannot make HEAD~1 ready in .*: No space left on device"),
     ],
 )
 def test_a_full_disk_is_a_line(repository: Path, monkeypatch: pytest.MonkeyPatch, function: str, message: str) -> None:

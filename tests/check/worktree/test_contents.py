@@ -1,4 +1,4 @@
-"""A revision also has what git does not check out itself: submodules, large files, links to data, byte code."""
+"""A revision also has what git does not check out itself: submodules, links to data, byte code."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from profiler.core.notice import Notice
 from tests.check.worktree.conftest import assert_refused, at_revision
 
 pytestmark = pytest.mark.usefixtures("inspected_once")
-
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
 
 
 def at(rev: str, repository: Path, *links: str, cwd: str = ".") -> Any:
@@ -66,21 +63,6 @@ def test_a_submodule_that_is_not_checked_out_is_a_note(nested: Path, tmp_path: P
         assert list((side.cwd / "lib").iterdir()) == []
         (note,) = side.notes
     assert (note.code, note.values["name"]) == ("submodule-missing", "lib")
-
-
-def test_large_files_that_were_not_fetched_are_a_note(repository: Path, git: Any) -> None:
-    (repository / ".gitattributes").write_text("*.pt filter=lfs\n")
-    (repository / "model.pt").write_text(POINTER)
-    (repository / "small.pt").write_text("weights")
-    git(repository, "add", ".")
-    git(repository, "commit", "--quiet", "-m", "large")
-    with at("HEAD", repository) as side:
-        (note,) = side.notes
-        assert note == Notice("lfs-pointers", {"files": ["model.pt"]})
-    (repository / "model.pt").write_text("the weights themselves")
-    with at("HEAD", repository, "model.pt") as side:
-        assert (side.cwd / "model.pt").read_text() == "the weights themselves"
-        assert side.notes == ()
 
 
 def test_data_that_git_does_not_keep_is_linked(repository: Path, tmp_path: Path, git: Any) -> None:

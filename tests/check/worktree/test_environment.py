@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from profiler.check.worktree import environment
-from profiler.check.worktree.environment import COMPLETE, Environment, cache_folder, run_logged
-from profiler.check.worktree.interpreter import Interpreter, inspect_interpreter
+from profiler.check.worktree.environment import (
+    COMPLETE,
+    Environment,
+    Interpreter,
+    cache_folder,
+    inspect_interpreter,
+    run_logged,
+)
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive
 from tests.check.speed.programs import until
@@ -78,11 +88,31 @@ def commit(root: Path, git: Any, **texts: str) -> None:
     git(root, "commit", "--quiet", "-m", "more")
 
 
-# ---------------------------------------------------------------- with a real venv and pip
+# ---------------------------------------------------------------- with a real venv and pip, or uv
+
+
+@pytest.fixture(params=["pip", "uv"])
+def tool(request: pytest.FixtureRequest, index: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The program that installs; pip has settings that uv does not read."""
+    if request.param == "uv":
+        if shutil.which("uv") is None:
+            pytest.skip("no uv here")
+        use_uv(monkeypatch)
+        monkeypatch.setenv("UV_NO_INDEX", "1")
+        monkeypatch.setenv("UV_FIND_LINKS", str(index))
+        monkeypatch.setenv("UV_SYSTEM_PYTHON", "1")  # as in jobs of continuous integration
+    return str(request.param)
+
+
+def use_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of pip keep uv from being used."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(environment, "_PIP_FILES", ())
 
 
 @pytest.mark.slow
-def test_requirements_of_the_revision_are_installed_once(repository: Path, index: Path, git: Any) -> None:
+def test_requirements_of_the_revision_are_installed_once(tool: str, repository: Path, index: Path, git: Any) -> None:
     commit(repository, git, requirements__txt="tiny==1\n", train__py="import tiny\nprint(tiny.VERSION)\n")
     commit(repository, git, requirements__txt="tiny==2\n")
     messages: list[str] = []
@@ -103,8 +133,10 @@ def test_requirements_of_the_revision_are_installed_once(repository: Path, index
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["pyproject.toml", "requirements.txt"])
-def test_a_project_is_installed_editable_for_each_check(repository: Path, index: Path, git: Any, file: str) -> None:
-    """Its scripts and those of its requirements find the revision's code, which the cache never contains."""
+def test_a_project_is_installed_editable_for_each_check(
+    tool: str, repository: Path, index: Path, git: Any, file: str
+) -> None:
+    """Its scripts and those of its requirements find the revision's code."""
     backend = BACKEND.replace("Version: 1\\n", "Version: 1\\nRequires-Dist: tiny==1\\n")
     if file == "requirements.txt":
         (repository / file).write_text("-e .\n")
@@ -122,14 +154,38 @@ def test_a_project_is_installed_editable_for_each_check(repository: Path, index:
         with at_revision(rev, repository, words) as side:
             assert output(side) == expected, f"{rev} {words}"
     assert len(list(cache_folder().glob(f"*/{COMPLETE}"))) == 1
-    assert not list(cache_folder().rglob("mine-1.dist-info"))
 
 
 @pytest.mark.slow
-def test_a_failure_of_pip_is_one_line_and_leaves_no_environment(repository: Path, index: Path, git: Any) -> None:
+def test_a_lock_of_uv_is_installed(
+    repository: Path, index: Path, git: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if (uv := shutil.which("uv")) is None:
+        pytest.skip("no uv here")
+    use_uv(monkeypatch)
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(index))
+    text = '[project]\nname = "app"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["tiny<={}"]\n'
+    program = "import tiny\nprint(tiny.VERSION)\n"
+    for most in (1, 2):
+        (repository / "pyproject.toml").write_text(text.format(most))
+        subprocess.run([uv, "lock", "--quiet"], cwd=repository, check=True)
+        commit(repository, git, train__py=program)
+    for expected in ("new", "cached"):
+        with at_revision("HEAD~1", repository) as side:
+            assert output(side) == "1"
+            assert side.notes[0].values["environment"] == expected
+
+
+@pytest.mark.slow
+def test_a_failure_is_one_line_and_leaves_no_environment(tool: str, repository: Path, index: Path, git: Any) -> None:
     commit(repository, git, requirements__txt="tiny==3\n")
     commit(repository, git, requirements__txt="tiny==2\n")
-    error = assert_refused("No matching distribution found for tiny==3", "HEAD~1", repository)
+    error = assert_refused(
+        "cannot install what the revision requires: (No matching distribution found for|No solution found.*) tiny==3",
+        "HEAD~1",
+        repository,
+    )
     (log,) = cache_folder().glob("*.log")
     assert str(log) in error
     assert "tiny==3" in log.read_text()
@@ -141,21 +197,21 @@ def test_a_failure_of_pip_is_one_line_and_leaves_no_environment(repository: Path
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Calls of pip and venv, which do nothing; an environment is this Python under another name."""
+    """Calls of uv, pip and venv, which do nothing; an environment is this Python under another name."""
     calls: list[str] = []
 
-    def create_venv(python: str, home: Path, log: Path) -> None:
-        calls.append(f"create {home.name}")
-        (home / "bin").mkdir(parents=True)
-        (home / "bin" / "python").symlink_to(python)
-
-    def install(home: Path, requirements: Any, log: Path) -> None:
-        calls.append(f"install {requirements.files[0].read_text().strip()}")
-        if "interrupted" in os.environ:
+    def run(command: list[str], *_: Any, variables: Mapping[str, str] = MappingProxyType({})) -> None:
+        calls.append(" ".join(command))
+        if "venv" in command or variables:
+            home = Path(variables.get("UV_PROJECT_ENVIRONMENT", command[-1]))
+            (home / "bin").mkdir(parents=True, exist_ok=True)
+            if not (home / "bin" / "python").exists():
+                (home / "bin" / "python").symlink_to(sys.executable)
+        if "install" in command and "interrupted" in os.environ:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(environment, "create_venv", create_venv)
-    monkeypatch.setattr(environment, "install", install)
+    monkeypatch.setattr(environment, "run_logged", run)
+    monkeypatch.setattr(environment, "find_uv", lambda: None)
     return calls
 
 
@@ -177,8 +233,62 @@ def test_an_interrupted_one_is_made_again(
         with at_revision("HEAD~1", changed) as side:
             assert Path(side.argv[0]).is_relative_to(cache_folder())
             assert output(side) == "2", "HEAD~1 has the program of the second commit"
-    assert [call.partition(" ")[0] for call in calls] == ["create", "install"] * 2
-    assert calls[1] == calls[3] == "install a==1"
+    assert [("venv" if "-m venv" in call else "pip") for call in calls] == ["venv", "pip"] * 2
+    assert all(call.endswith("project/requirements.txt") for call in calls[1::2])
+
+
+def test_uv_is_used_where_present(changed: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch, git: Any) -> None:
+    for module in ("environment", "prepare"):
+        monkeypatch.setattr(f"profiler.check.worktree.{module}.find_uv", lambda: "/bin/uv")
+    with at_revision("HEAD~1", changed):
+        pass
+    create, install = calls
+    assert create.startswith(f"/bin/uv venv --no-project --python {sys.executable} ")
+    assert install.startswith(f"/bin/uv pip install --python {cache_folder()}")
+    commit(changed, git, pyproject__toml="[project]\nname = 'p'\n", uv__lock="1")
+    commit(changed, git, uv__lock="2")
+    for _ in range(2):
+        with at_revision("HEAD~1", changed):
+            pass
+    assert [call.split()[:3] for call in calls[2:]] == [["/bin/uv", "sync", "--frozen"]] * 2
+    assert len(list(cache_folder().glob(f"*/{COMPLETE}"))) == 2
+
+
+def test_uv_is_not_used_where_only_pip_knows_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "uv").write_text("#!/bin/sh\n")
+    (tmp_path / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    use_uv(monkeypatch)
+    assert environment.find_uv() == str(tmp_path / "uv")
+    monkeypatch.setattr(environment, "_PIP_FILES", (str(tmp_path / "uv"),))
+    assert environment.find_uv() is None
+    monkeypatch.setattr(environment, "_PIP_FILES", ())
+    monkeypatch.setenv("PIP_INDEX_URL", "https://example.org")
+    assert environment.find_uv() is None
+
+
+def test_other_checks_wait_for_an_environment_with_a_project(
+    changed: Path, calls: list[str], git: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the code of one revision; without a project any number of checks may use it."""
+
+    def waits() -> bool:
+        with (next(cache_folder().glob("*.lock"))).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    with at_revision("HEAD~1", changed):
+        assert not waits()
+    shutil.rmtree(cache_folder())
+    commit(changed, git, requirements__txt="-e .\n", setup__py="")
+    commit(changed, git, requirements__txt="-e .\n-c a\n")
+    with at_revision("HEAD~1", changed):
+        assert waits()
+        assert "--no-deps -e" in calls[-1]
+    assert not waits()
 
 
 def test_other_versions_have_another_environment(changed: Path, calls: list[str]) -> None:
@@ -186,7 +296,7 @@ def test_other_versions_have_another_environment(changed: Path, calls: list[str]
     for rev in ("HEAD~1", "HEAD"):
         with at_revision(rev, changed, ("python", "train.py")):
             pass
-    assert len({call for call in calls if call.startswith("create")}) == 2
+    assert len({call for call in calls if "-m venv" in call}) == 2
 
 
 def test_the_users_environment_if_requested(changed: Path, calls: list[str]) -> None:
@@ -217,21 +327,22 @@ def test_ignored_files_require_nothing(repository: Path, calls: list[str], git: 
 
 
 def test_commands_use_python_and_scripts_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    user, revision = tmp_path / "user", tmp_path / "revision"
+    user, revision = tmp_path / "user", tmp_path / "revision" / "bin"
     for folder, names in ((user, ("python", "torchrun", "only-mine")), (revision, ("python", "torchrun"))):
-        folder.mkdir()
+        folder.mkdir(parents=True)
         for name in names:
             (folder / name).write_text(f"#!{folder}/python\n")
             (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{user}:/usr/bin:/bin")
     interpreter = Interpreter(str(user / "python"), (), (), {}, {})
-    made = Environment(str(revision / "python"), (revision,))
+    made = Environment(tmp_path / "revision")
     python, torchrun = str(revision / "python"), str(revision / "torchrun")
     for words, expected in (
-        (("python3", "a.py"), (python, "a.py")),
+        (("python3.9", "a.py"), (python, "a.py")),
+        (("/opt/shims/python", "a.py"), (python, "a.py")),
         ((str(user / "python"), "a.py"), (python, "a.py")),
-        (("torchrun", "a.py"), (python, torchrun, "a.py")),
-        ((str(user / "torchrun"), "a.py"), (python, torchrun, "a.py")),
+        (("torchrun", "a.py"), (torchrun, "a.py")),
+        ((str(user / "torchrun"), "a.py"), (torchrun, "a.py")),
         (("nice", str(user / "python"), "a"), ("nice", python, "a")),
         (("./run.sh", "a"), ("./run.sh", "a")),
     ):

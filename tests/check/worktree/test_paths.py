@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profiler.check.worktree.interpreter import find_interpreter, inspect_interpreter
+from profiler.check.worktree.environment import find_interpreter, inspect_interpreter
 from profiler.check.worktree.paths import PathMapping, in_environment, working_tree_files
 from profiler.check.worktree.prepare import working_tree_side
 from tests.check.worktree.conftest import COMMAND, at_revision, output
@@ -20,7 +20,7 @@ def mapping(tmp_path: Path) -> PathMapping:
     (tmp_path / "repo").mkdir()
     (tmp_path / "tree").mkdir()
     (tmp_path / "spelled").symlink_to("repo")
-    return PathMapping.between(tmp_path / "repo", tmp_path / "tree", tmp_path / "spelled")
+    return PathMapping(tmp_path / "repo", tmp_path / "tree")
 
 
 def test_arguments(mapping: PathMapping, tmp_path: Path) -> None:

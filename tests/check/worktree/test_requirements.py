@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from profiler.check.worktree.requirements import Requirements, changed_files, find_requirements, requirement_files
+from profiler.check.worktree.requirements import (
+    Requirements,
+    can_install,
+    changed_files,
+    find_requirements,
+    requirement_files,
+)
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -38,7 +43,6 @@ def required(root: Path, *, project_installed: bool = False) -> Requirements:
         ("pyproject.toml", "[tool.poetry.dependencies]\na = '1'", "[tool.poetry.dependencies]\na = '2'", True),
         ("pyproject.toml", "not toml [", "nor this [", True),
         ("setup.cfg", "[flake8]\na = 1", "[flake8]\na = 2", False),
-        ("setup.cfg", "[options]\nzip_safe = true", "[options]\nzip_safe = false", False),
         ("setup.cfg", "[options]\ninstall_requires = a", "[options]\ninstall_requires = b", True),
         ("setup.cfg", "[options]\npython_requires = >=3.11", "[options]\nzip_safe = false", True),
         ("setup.cfg", "[options.extras_require]\ndev = a", "[options.extras_require]\ndev = b", True),
@@ -73,15 +77,6 @@ def test_included_files_count(tmp_path: Path) -> None:
     key = required(root).key()
     (root / "deps" / "base.in").write_text("b\n")
     assert required(root).key() != key
-
-
-@pytest.mark.parametrize(("dynamic", "differs"), [("", False), ("dynamic = ['dependencies']", True)])
-def test_setup_py_matters_unless_dependencies_are_listed(tmp_path: Path, dynamic: str, differs: bool) -> None:
-    listed = dynamic or "dependencies = ['a']"
-    root = write(tmp_path, {"pyproject.toml": f"[project]\nname = 'p'\n{listed}", "setup.py": "setup()"})
-    key = required(root).key()
-    (root / "setup.py").write_text("setup(ext_modules=[])")
-    assert (required(root).key() != key) == differs
 
 
 def test_which_requirements_files_are_used(tmp_path: Path) -> None:
@@ -121,15 +116,26 @@ def test_what_builds_a_project_belongs_to_the_environment(tmp_path: Path, text: 
     assert required(root).key() != key
 
 
-def test_versions_in_lock_files_are_constraints(tmp_path: Path) -> None:
-    packages = [("a", "1", "registry='x'"), ("p", "1", "editable='.'"), ("g", "1", "git='x'")]
-    packages += [("n", "1", "registry='x'"), ("n", "2", "registry='x'")]
-    lock = "".join(f"[[package]]\nname='{n}'\nversion='{v}'\nsource={{{source}}}\n" for n, v, source in packages)
-    root = write(tmp_path, {"pyproject.toml": "[project]\nname='p'\ndependencies=['a']", "uv.lock": lock})
-    assert required(root).constraints == ("a==1",)
-    key = required(root).key()
-    write(root, {"uv.lock": lock.replace("'1'", "'3'")})
+def test_which_changes_can_be_installed() -> None:
+    assert can_install(["poetry.lock", "sub/requirements.txt"], with_uv=False)
+    for name in ("poetry.lock", "pdm.lock", "Pipfile.lock", "environment.yml"):
+        assert not can_install([name], with_uv=True)
+    assert can_install(["uv.lock"], with_uv=True)
+    assert not can_install(["uv.lock"], with_uv=False)
+
+
+def test_a_lock_of_uv_belongs_to_the_environment(tmp_path: Path) -> None:
+    root = write(tmp_path, {"pyproject.toml": "[project]\nname='p'\n", "requirements.txt": "a", "uv.lock": "1"})
+    found = required(root)
+    assert (found.is_locked, found.projects) == (True, (root,)), "uv installs the project"
+    key = found.key()
+    write(root, {"uv.lock": "2"})
     assert required(root).key() != key
-    (root / "uv.lock").unlink()
-    write(root, {"Pipfile.lock": json.dumps({"default": {"b": {"version": "==2"}, "c": {"path": "."}}})})
-    assert required(root).constraints == ("b==2",)
+
+
+def test_constraints_are_given_to_pip(tmp_path: Path) -> None:
+    root = write(tmp_path, {"requirements.txt": "a\n./lib\n", "constraints.txt": "a==1", "lib/setup.py": ""})
+    assert required(root).arguments() == ["-r", f"{root}/requirements.txt", "-c", f"{root}/constraints.txt"]
+    key = required(root).key()
+    write(root, {"constraints.txt": "a==2"})
+    assert required(root).key() != key

@@ -12,7 +12,7 @@ of a mean, sqrt((1+r)/(1-r)) (Bartlett, Journal of the Royal Statistical Society
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -39,8 +39,11 @@ _ROUNDING: Final = 1e-12
 """Variance of ranks that are all equal except for rounding."""
 _MAX_CORRELATION: Final = 0.9
 """Largest autocorrelation: a larger estimate from one interval is meaningless."""
+_SEEN_TWICE: Final = 2
 
 Floats = NDArray[np.float64]
+Ends = tuple[float, float]
+"""The lowest and the highest of some values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,22 @@ def level_shifts(values: Floats, *, smallest: float = 0.0) -> tuple[Shift, ...]:
             return tuple(Shift(at, levels[k], levels[k + 1], p) for k, (at, p) in enumerate(shifts))
         del shifts[weakest]
     return ()
+
+
+def range_shifts(ranges: Sequence[Ends]) -> tuple[Shift, ...]:
+    """Where exact values left their range, if one of the two ranges holds more than one result."""
+    starts, low, high = [0], *ranges[0]
+    for index, (lowest, highest) in enumerate(ranges):
+        if highest < low or lowest > high:
+            starts.append(index)
+            low, high = lowest, highest
+        low, high = min(low, lowest), max(high, highest)
+    lengths = [end - start for start, end in pairwise([*starts, len(ranges)])]
+    return tuple(
+        Shift(start, sum(ranges[start - 1]) / 2, sum(ranges[start]) / 2, None)
+        for start, before, after in zip(starts[1:], lengths, lengths[1:], strict=False)
+        if max(before, after) >= _SEEN_TWICE
+    )
 
 
 def _split(values: Floats, offset: int) -> list[tuple[int, float]]:
