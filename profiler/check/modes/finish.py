@@ -33,8 +33,7 @@ from profiler.check.model import (
 )
 from profiler.check.modes.causes import changed_first, counted_causes, worse_causes
 from profiler.check.outputs import json
-from profiler.check.outputs.alerts import RepositoryPaths
-from profiler.check.outputs.cases import workflow_commands
+from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
 from profiler.check.outputs.summary import append_summary, print_result
 from profiler.check.outputs.text import verdict_sentence
 from profiler.check.outputs.write import write_all

@@ -15,7 +15,6 @@ from profiler.check.model import (
     INCONCLUSIVE,
     LOOKS,
     MEASURE,
-    PASS,
     POWER,
     Change,
     ChangeKind,
@@ -258,35 +257,6 @@ def ruled_out(line: TimeLine) -> str | None:
     return None if percentage(line.high) is None else percent(max(line.high or 0.0, 0.0)).lstrip("+")
 
 
-def detectable(line: TimeLine, state: str) -> tuple[str, ...]:
-    """What the rounds rule out and what they could have detected; nothing if they have detected that much.
-
-    :param state: of the line (`line_state`).
-    """
-    unconfirmed = line.slowdown is not None and line.smallest is not None and line.slowdown >= line.smallest
-    if state == FAIL or (state == INCONCLUSIVE and unconfirmed):
-        return ()
-    limit = ruled_out(line) if state == PASS else None
-    first = () if limit is None else (f"slower by more than {limit} is ruled out",)
-    if percentage(line.smallest) is None:
-        return (*first, "from which slow-down on it would have been a FAIL: not measured")
-    start = percent(line.smallest)
-    if state == INCONCLUSIVE and line.rounds < LOOKS[0]:
-        return (*first, f"so few rounds would show a FAIL only from {start} on ({DETECTED})")
-    return (*first, f"from {start} on it would have been a FAIL ({DETECTED})")
-
-
-def outlook(result: GateResult, line: TimeLine, state: str) -> list[str]:
-    """What the rounds rule out or could have detected, and what would settle the line.
-
-    :param state: of the line (`line_state`).
-    """
-    effort = remaining_effort(result, line)
-    if line.state == INCONCLUSIVE and line.rounds < LOOKS[0] and percentage(line.smallest) is None:
-        return [effort]
-    return [*detectable(line, state), *([f"to settle it: {effort}"] if effort else [])]
-
-
 def remaining_effort(result: GateResult, line: TimeLine) -> str:
     """'12 more rounds (about 141 s)': what would probably settle it; empty if it is settled."""
     if line.state == INCONCLUSIVE and line.rounds < LOOKS[0]:
@@ -298,25 +268,6 @@ def remaining_effort(result: GateResult, line: TimeLine) -> str:
     limit = result.limits.max_rounds
     beyond = f": more than the {limit:,} that max_rounds allows" if measured + line.more_rounds > limit else ""
     return f"{plural(line.more_rounds, 'more round')}{f' ({time})' if time else ''}{beyond}"
-
-
-def counter_sentence(line: CounterLine, base: str, reasons: str) -> str:
-    """'Syncs per step: 13, baseline 12, at most 12 allowed; REASONS'."""
-    before, after, allowed = counter_amounts(line)
-    limit = "no limit" if line.allowed is None else f"at most {allowed} allowed"
-    tail = f"; {plain(reasons)}" if reasons else ""
-    return f"{counter_title(line)} {counter_period(line.counter)}: {after}, {base} {before}, {limit}{tail}"
-
-
-def time_sentence(result: GateResult, line: TimeLine, state: str) -> str:
-    """'typical step: +5.2% (+4.1% to +6.3%) over 5 rounds; ...'.
-
-    :param state: of the line (`line_state`).
-    """
-    ends = interval(line.low, line.high)
-    estimate = slower_or_faster(line.slowdown) + (f" ({ends})" if ends else "")
-    measured = f"{plain(line.name)}: {estimate} over {plural(line.rounds, 'round')}"
-    return "; ".join((measured, *outlook(result, line, state)))
 
 
 # ---------------------------------------------------------------- sides

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler.check.model import GateResult
-from profiler.check.outputs import alerts, cases, json
-from profiler.check.outputs.alerts import RepositoryPaths
+from profiler.check.outputs import json, machine
+from profiler.check.outputs.machine import RepositoryPaths
 from profiler.check.outputs.page import gate_report
 from profiler.check.outputs.summary import render_markdown
 from profiler.report.blocks import NotMeasured, Section
@@ -47,8 +47,8 @@ def write_all(
         "check.json": json.render(json.result_json(result)),
         "check.md": render_markdown(result),
         "check.html": html.render(gate_report(result, sections)),
-        "junit.xml": cases.render_junit(result),
-        "check.sarif": alerts.render_sarif(result, repository),
+        "junit.xml": machine.render_junit(result),
+        "check.sarif": machine.render_sarif(result, repository),
     }
     for name, text in texts.items():
         write_text(directory / name, text)

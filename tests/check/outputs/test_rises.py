@@ -24,9 +24,8 @@ from profiler.check.model import (
 from profiler.check.modes.causes import changed_first, counted_causes, worse_causes
 from profiler.check.modes.finish import conclude
 from profiler.check.outputs import text
-from profiler.check.outputs.alerts import RepositoryPaths
-from profiler.check.outputs.cases import workflow_commands
 from profiler.check.outputs.first_screen import first_screen
+from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
 from profiler.check.outputs.rises import changed_places, failing, find_rises
 from profiler.check.outputs.summary import render_markdown
 from tests.check.outputs.test_text import PYTHON, compared

@@ -27,10 +27,10 @@ from profiler.check.model import (
 from profiler.check.modes.causes import counted_causes, worse_causes
 from profiler.check.modes.finish import conclude
 from profiler.check.outputs import text
-from profiler.check.outputs.alerts import RepositoryPaths, find_alerts
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.format import counter_name
 from profiler.check.outputs.json import result_json
+from profiler.check.outputs.machine import find_alerts
 from profiler.check.outputs.summary import render_markdown
 from profiler.check.outputs.text import sentence, unstated_speed_reason
 from profiler.check.speed.verdict import throughput
@@ -204,8 +204,8 @@ def test_an_exceeded_budget_is_in_every_output() -> None:
     expected = "peak of memory in use: 3.00 MB per step, above its budget of 2.00 MB"
     failed = above_budget(Budget(fail=2e6))
     assert failed.sentence == f"P{expected[1:]}, most at train.py:9"
-    (alert,) = find_alerts(failed, RepositoryPaths("", ""))
-    assert (alert.rule.name, alert.level, alert.file, alert.line) == ("budget/peak_bytes", "error", "train.py", 9)
+    (alert,) = find_alerts(failed)
+    assert (alert.rule, alert.level, alert.file, alert.line) == ("budget/peak_bytes", "error", "train.py", 9)
     assert alert.message == f"P{expected[1:]}; 3.00 MB of it at this line."
     (line,) = result_json(failed)["counters"]["lines"]
     assert (line["exceeded_budget"], line["largest"][0]["line"]) == (2e6, 9)
@@ -217,7 +217,7 @@ def test_an_exceeded_budget_is_in_every_output() -> None:
     assert "check --baseline b.json --count -- " in f"{screen.actions[-1].command} "
     warned = above_budget(Budget(warn=2e6))
     assert (warned.state, text.warnings(warned)) == (PASS, (f"P{expected[1:]}.",))
-    assert [each.level for each in find_alerts(warned, RepositoryPaths("", ""))] == ["warning"]
+    assert [each.level for each in find_alerts(warned)] == ["warning"]
 
 
 def test_what_is_counted_outside_of_steps_is_not_told_per_step() -> None:
@@ -230,9 +230,9 @@ def test_what_is_counted_outside_of_steps_is_not_told_per_step() -> None:
         change = Change(name, "train.py", 7, "main", "", 10.0, 20.0)
         placed = tuple(replace(line, changes=(change,), largest=(change,)) for line in lines if line.counter == name)
         told = replace(result, counters=placed)
-        rules = [alert.rule for alert in find_alerts(told, RepositoryPaths("", ""))]
-        assert [rule.name.partition("/")[0] for rule in rules] == ["counter", "budget"]
-        for shown in (*(line for rule in rules for line in (rule.title, rule.description)), render_markdown(told)):
+        alerts = find_alerts(told)
+        assert [alert.rule.partition("/")[0] for alert in alerts] == ["counter", "budget"]
+        for shown in (*(alert.title for alert in alerts), render_markdown(told)):
             assert f"Operators {period}" in shown
             assert not re.search("of an evaluation|of the start|in a training step", shown)
     names = [counter_name(replace(placed[0], counter=counter.name)) for counter in COUNTERS]
