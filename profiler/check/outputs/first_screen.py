@@ -14,7 +14,6 @@ from profiler.check.model import (
     NOT_COMPARABLE,
     PASS,
     Change,
-    CounterLine,
     GateResult,
     Hunk,
     SlowerLine,
@@ -26,7 +25,7 @@ from profiler.core.metrics import counter_period
 from profiler.core.terminal import called_as, plain
 from profiler.report import blocks as b
 from profiler.report.table import short_path
-from profiler.report.text import listed, plural
+from profiler.report.text import plural
 
 JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", NOT_COMPARABLE: "open", FAIL: "bad"}
 _PLACES: Final = 5
@@ -52,80 +51,14 @@ def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
     places = tuple(shown_places(result))
     return b.FirstScreen(
         (f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}", *when),
-        _headline(result),
-        tuple(_why(result)),
+        b.Headline("", result.state, f": {fmt.lowered(plain(result.sentence))}", JUDGED.get(result.state, "open")),
+        tuple(text.why(result)),
         tuple(_chips(result)),
         places_title="Lines that take longer, or do more" if places else "Lines",
         places=places,
         places_note=_places_note(result, places),
         actions=tuple(_actions(result))[:_ACTIONS],
     )
-
-
-# ---------------------------------------------------------------- state and amount
-
-
-def _headline(result: GateResult) -> b.Headline:
-    """`FAIL: a typical step takes 5.3% longer, and syncs rose from 1 to 2 per step`"""
-    parts = list(_amounts(result))
-    return b.Headline("", result.state, f": {listed(parts)}" if parts else "", JUDGED.get(result.state, "open"))
-
-
-def _amounts(result: GateResult) -> Iterator[str]:
-    speed, counters = result.throughput, result.counters
-    failed = failing(result)
-    if result.state == FAIL:
-        for line in speed.lines if speed is not None and speed.state == FAIL else ():
-            if line.state == FAIL:
-                subject = "all steps together take" if line.name.startswith("all") else f"a {plain(line.name)} takes"
-                yield f"{subject} {fmt.percent(line.slowdown).lstrip('+-')} longer"
-                break
-        if failed:
-            rest = len(failed) - 1
-            yield _rise(failed[0], result.hunks) + (f" ({plural(rest, 'more counter')} too)" if rest else "")
-    elif result.state == PASS:
-        limits = [each for each in speed.lines if fmt.ruled_out(each)] if speed is not None else []
-        if limits:
-            yield f"a slow-down above {fmt.ruled_out(max(limits, key=lambda each: each.high or 0.0))} is ruled out"
-        elif speed is not None:
-            yield "no slow-down was found"
-        if counters:
-            yield "no counter rose"
-    else:
-        if speed is not None and speed.state == INCONCLUSIVE:
-            first = speed.lines[0] if speed.lines else None
-            if first is not None and fmt.percentage(first.slowdown) is not None:
-                yield f"a change of {fmt.percent(first.slowdown)} may be noise"
-            else:
-                yield "whether it is slower could not be determined"
-        if result.counters_state in (INCONCLUSIVE, NOT_COMPARABLE):
-            yield text.reasons(result.counters_reasons[:1]) or "counters could not be compared"
-
-
-def _rise(line: CounterLine, hunks: Sequence[Hunk]) -> str:
-    title = fmt.counter_title(line)
-    if line.after is not None and fmt.is_over_budget_only(line):
-        return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0)
-    if line.before is None or line.after is None:
-        return f"{title[:1].lower()}{title[1:]} are new"
-    before, after, _ = fmt.counter_amounts(line)
-    if before == after:
-        return text.rise(line, hunks)
-    period = counter_period(line.counter)
-    return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rose from {before} to {after} {period}"
-
-
-def _why(result: GateResult) -> Iterator[str]:
-    """What explains a result: the diff, a cause, where its time went, what was not seen; else its sentence."""
-    notes = [note for note in result.notes if note.code in ("not-seen", "per-sample")]
-    told = list(text.unwritten(result)) if result.state == FAIL else []
-    yield from told
-    if result.state == FAIL and (result.causes or result.explanation):
-        yield plain(result.causes[0].sentence if result.causes else result.explanation)
-    elif result.state in (FAIL, INCONCLUSIVE):
-        yield from () if told else (text.headline(result),)
-    else:
-        yield from (plain(text.sentence(note)) for note in notes)
 
 
 # ---------------------------------------------------------------- chips

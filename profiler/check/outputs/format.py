@@ -70,6 +70,11 @@ def counter_title(line: CounterLine) -> str:
     return f"{capitalized(name)}{f', {WORKERS}' if line.scope == 'worker' else ''}"
 
 
+def lowered(title: str) -> str:
+    """A title within a sentence: 'syncs', but 'H2D copies'."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() or title[1:2] == " " else title
+
+
 def counter_name(line: CounterLine) -> str:
     """The title among counters per step, such as in a table: 'Syncs', but 'Syncs per evaluation'."""
     period = counter_period(line.counter)

@@ -25,6 +25,7 @@ from profiler.check.outputs.figures import percent_cell, rounds_table, slowdown_
 from profiler.check.outputs.first_screen import JUDGED, first_screen, shown_places
 from profiler.check.outputs.rises import find_rises
 from profiler.core import units
+from profiler.core.terminal import plain
 from profiler.report import blocks as b
 from profiler.report.build import local_time
 from profiler.report.table import Field, make_table, missing_cell
@@ -58,11 +59,9 @@ def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = (
         comparison.append(replace(section, key=f"comparison-{section.key}", title=title))
     title = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
     subtitle = " · ".join(("Performance check", *time_and_duration(result)))
-    verdict, *sections = (replace(section, group=_GROUPS[section.key]) for section in gate_sections(result))
-    # the first screen has the state, the sentence and the amounts
-    verdict = replace(verdict, title="Causes and lines", blocks=verdict.blocks[1:])
+    sections = (replace(section, group=_GROUPS[section.key]) for section in gate_sections(result))
     first = first_screen(result, tuple(time_and_duration(result)))
-    return b.Report(title, subtitle, (verdict, *sections, *comparison), first)
+    return b.Report(title, subtitle, (*sections, *comparison), first)
 
 
 def time_and_duration(result: GateResult) -> Iterator[str]:
@@ -88,8 +87,7 @@ def gate_sections(result: GateResult) -> tuple[b.Section, ...]:
 
 
 def _verdict(result: GateResult) -> b.Section:
-    callout = b.Callout(text.headline(result), "verdict", result.state, judged=JUDGED.get(result.state, ""))
-    explanation = [b.Text(result.explanation)] if result.explanation else []
+    explanation = [b.Text(each) for each in (*text.unwritten(result), result.explanation) if each]
     causes = [b.Items(text.causes(result), "Causes that appeared or grew")] if result.causes else []
     warnings = text.warnings(result)
     items = [b.Items(warnings, "Warnings")] if warnings else []
@@ -100,8 +98,9 @@ def _verdict(result: GateResult) -> b.Section:
     sites = [b.Items(tuple(map(text.rise_sentence, rises)), _CHANGES_TITLE)] if rises else []
     less, diffs = list(_less(ordered)), list(_diffs(result))
     slower = [b.Items(tuple(map(fmt.slower_line, result.slower_lines)), _SLOWER_TITLE)] if result.slower_lines else []
-    brief: list[b.Block] = [callout, *explanation, *causes, *slower, *sites, *diffs, *less, *items]
-    return b.Section("check", "Check", (callout, *explanation, *causes, *sites, *less, *items), brief=tuple(brief))
+    brief: list[b.Block] = [*explanation, *causes, *slower, *sites, *diffs, *less, *items]
+    blocks: list[b.Block] = [*explanation, *causes, *sites, *less, *items]
+    return b.Section("check", "Causes and lines", tuple(blocks), brief=tuple(brief))
 
 
 def _diffs(result: GateResult) -> Iterator[b.Items]:
@@ -137,7 +136,7 @@ def _counters(result: GateResult) -> b.Section:
         reason = text.reasons(result.counters_reasons) or "no counter was compared"
         missing = b.NotMeasured("Counters", reason)
         return b.Section("check-counters", "Counters", (missing,), brief=(missing,))
-    reason = text.unstated_counters_reason(result)
+    reason = plain(text.reasons(result.counters_reasons))
     is_updatable = result.mode == "baseline" and any(line.state == FAIL for line in result.counters)
     hint = [b.Text("If this is intended: --update REASON")] if is_updatable else []
     # stable: within a group the order of the result
@@ -179,7 +178,7 @@ def _ends_cell(line: CounterLine, index: int, ends: tuple[float, float] | None) 
 
 
 def _throughput(result: GateResult, speed: Throughput) -> b.Section:
-    reason = text.unstated_speed_reason(result)
+    reason = plain(text.sentence(speed.reason)) if speed.reason else ""
     blocks: list[b.Block] = [b.Text(f"{speed.state}: {reason}")] if reason else []
     summary = f"Throughput: {speed.state}" + (f", {reason}" if reason else "")
     brief: list[b.Block] = [_time_table(result, speed, summary)] if speed.lines else [b.Text(summary)]

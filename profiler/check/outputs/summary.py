@@ -83,12 +83,12 @@ def _without_mentions(value: str) -> str:
 
 
 def _markdown_parts(result: GateResult, *, details: bool) -> Iterator[str]:
-    verdict, *sections = gate_sections(result)
+    sections = gate_sections(result)
     yield f"## Performance check: {escape(result.state)}"
-    yield f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{escape(result.state)}**: {escape(text.headline(result))}"
+    yield f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{escape(result.state)}**: {escape(result.sentence)}"
     sides = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
     yield escape(" · ".join((sides, *time_and_duration(result))))
-    for block in (*verdict.brief[1:], *(block for section in sections for block in section.brief)):
+    for block in (block for section in sections for block in section.brief):
         yield _without_mentions(markdown.draw(block, 3))
     if details:
         if result.throughput is not None and result.throughput.rounds:

@@ -18,11 +18,10 @@ from profiler.check.model import (
     CounterLine,
     GateResult,
     Hunk,
-    Throughput,
 )
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs.rises import Rise, changed_places, failing, find_rises
-from profiler.core.metrics import counter_period, counter_unit, find_counter
+from profiler.core.metrics import counter_period, counter_unit
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
 from profiler.core.units import shorten, significant
@@ -31,8 +30,6 @@ from profiler.run.model import Site
 
 _MAX_MOVES: Final = 3
 """Lines that moved to another function or file and are named."""
-_MAX_COUNTERS: Final = 3
-"""Counters that the verdict names."""
 _MAX_LENGTH: Final = 60
 """Characters of a value that is quoted."""
 _MAX_FILES: Final = 3
@@ -85,18 +82,11 @@ def counted_cause(rule: RuleText, line: CounterLine, change: Change) -> str:
     """`The host waits for the device in the middle of each step at train.py:7 (hidden-sync): syncs per step rose from 1
     to 2 there.`"""
     before, after = fmt.amounts((change.before, change.after), line.counter)
-    title = fmt.counter_title(line)
-    counter = f"{title[:1].lower()}{title[1:]}" if title[1:2].islower() else title
+    counter = fmt.lowered(fmt.counter_title(line))
     place = at(Site(change.file, change.line, change.function)) if change.file else ""
     rose = f"{counter} {counter_period(line.counter)} rose from {before} to {after}"
     earlier = "".join(f", {sentence(reason)}" for reason in line.reasons if reason.code == "waits-earlier")
     return f"{rule.title}{place} ({rule.name}): {rose} there{earlier}."
-
-
-def headline(result: GateResult) -> str:
-    """The verdict's sentence with a capital letter, unless it begins with a name."""
-    sentence = plain(result.sentence)
-    return capitalized(sentence) if sentence.partition(" ")[0].isalpha() else sentence
 
 
 def moved_lines(lines: Sequence[CounterLine]) -> tuple[str, ...]:
@@ -123,87 +113,74 @@ def notes(result: GateResult) -> tuple[str, ...]:
     return tuple(map(sentence, result.notes))
 
 
-def unstated_counters_reason(result: GateResult) -> str:
-    """Why counters could not be compared; empty if the sentence of the verdict states it."""
-    told = result.state == result.counters_state and result.state in (INCONCLUSIVE, NOT_COMPARABLE)
-    return "" if told else plain(reasons(result.counters_reasons))
-
-
-def unstated_speed_reason(result: GateResult) -> str:
-    """The reason of the verdict on speed; empty if the sentence of the verdict states it."""
-    speed = result.throughput
-    if speed is None or speed.reason is None or result.state == speed.state == INCONCLUSIVE:
-        return ""
-    return plain(sentence(speed.reason))
-
-
 # ---------------------------------------------------------------- the verdict
 
 
 def verdict_sentence(result: GateResult) -> str:
-    """The verdict in one sentence."""
-    return capitalized("; ".join(_verdict_parts(result)))
+    """The verdict in one sentence: what failed, what is ruled out, or why it is open."""
+    return capitalized(listed(list(_verdict_parts(result))))
 
 
 def _verdict_parts(result: GateResult) -> Iterator[str]:
-    """The parts of the verdict, failures first; for a PASS, the evidence for it."""
     speed, counters = result.throughput, result.counters_state
-    if speed is not None and speed.state == FAIL:
-        yield _slower(speed)
-    if counters == FAIL:
-        yield _risen(failing(result), result.hunks)
     if result.state == FAIL:
-        return
-    if counters in (INCONCLUSIVE, NOT_COMPARABLE):
-        yield reasons(result.counters_reasons) or _undecided_counter(result.counters)
-    if speed is not None and speed.state == INCONCLUSIVE:
-        yield f"whether it is slower could not be determined{f': {sentence(speed.reason)}' if speed.reason else ''}"
-    if result.state != PASS:
-        return
-    if counters == PASS:
-        yield "no counter rose" if result.counters else "nothing was counted"
-    if speed is not None:
-        yield _as_fast(speed)
+        if speed is not None and speed.state == FAIL:
+            line = next(line for line in speed.lines if line.state == FAIL)  # the typical step's comes first
+            subject = "a typical step takes" if line is speed.lines[0] else "all steps together take"
+            yield f"{subject} {_change(line.slowdown or 0.0)} longer"
+        if failed := failing(result):
+            more = f" ({plural(len(failed) - 1, 'more counter')} too)" if len(failed) > 1 else ""
+            yield rise(failed[0], result.hunks) + more
+    elif result.state == PASS:
+        if speed is not None:
+            high = max((line.high for line in speed.lines if line.high is not None), default=None)
+            limit = "" if high is None else f"a slow-down above {_change(max(high, 0.0))} is ruled out"
+            yield limit or "no slow-down was found"
+        if counters == PASS:
+            yield "no counter rose" if result.counters else "nothing was counted"
+    else:
+        if speed is not None and speed.state == INCONCLUSIVE:
+            slowdown = speed.lines[0].slowdown if speed.lines else None
+            known = f"a change of {fmt.percent(slowdown)} may be noise"
+            yield "whether it is slower could not be determined" if fmt.percentage(slowdown) is None else known
+        if counters in (INCONCLUSIVE, NOT_COMPARABLE):
+            yield reasons(result.counters_reasons[:1]) or _undecided_counter(result.counters)
 
 
-def _slower(speed: Throughput) -> str:
-    line = next(line for line in speed.lines if line.state == FAIL)  # the typical step's comes first
-    bound = f", at least {_change(line.low)}" if line.low is not None and line.low > 0 else ""
-    subject = "the typical step takes" if line is speed.lines[0] else "all steps together take"
-    return f"{subject} {_change(line.slowdown or 0.0)} longer{bound}"
-
-
-def _risen(lines: Sequence[CounterLine], hunks: Sequence[Hunk]) -> str:
-    shown = ", ".join(rise(line, hunks, is_first=not at) for at, line in enumerate(lines[:_MAX_COUNTERS]))
-    return shown + (f", and {plural(len(lines) - _MAX_COUNTERS, 'more counter')}" if len(lines) > _MAX_COUNTERS else "")
-
-
-def rise(line: CounterLine, hunks: Sequence[Hunk] = (), *, is_first: bool = True) -> str:
-    """By how much a counter rose, and where.
+def rise(line: CounterLine, hunks: Sequence[Hunk] = ()) -> str:
+    """`syncs rose from 1 to 2 per step at train.py:7 and 1 more line`
 
     :param hunks: what the diff changed.
-    :param is_first: False: what the diff changed is told already, and so are the unchanged lines.
     """
+    name = fmt.lowered(fmt.counter_title(line))
     if line.after is not None and fmt.is_over_budget_only(line):
         place = f", most at {fmt.location(line.largest[0])}" if line.largest else ""
         return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0) + place
-    if line.before is None or line.after is None:
-        return line.counter
-    counter = find_counter(line.counter)
-    name = counter.plural if counter else line.counter
-    workers = " in loader workers" if line.scope == "worker" else ""
     rises = find_rises((line,), hunks)
-    location = f" at {_places_of(rises[0])}" if rises and (is_first or rises[0].lines == 1) else ""
-    risen = line.after[0] - line.before[1]
-    if rises and any(reason.code == "lines-rose" for reason in line.reasons):
-        risen = sum(change.after - change.before for change in line.changes)
-    if others := sum(each.lines for each in rises[1:]) if location else 0:
-        location += f" and {plural(others, 'more line')}"
-    places = [f"{file}:{number}" for file, number, _ in changed_places(hunks)]
-    if rises and places and is_first and not any(each.is_written for each in rises):
-        location += f" (the diff changed {_shortened(places, 1)})"
-    amount = fmt.amount(risen, line.counter) if counter_unit(line.counter) else f"{risen:,.4g}"
-    return f"{name} rose by {amount} {counter_period(line.counter)}{workers}{location}"
+    place = f" at {fmt.location(rises[0].changes[0])}" if rises and rises[0].lines == 1 else ""
+    if place and (more := sum(each.lines for each in rises[1:])):
+        place += f" and {plural(more, 'more line')}"
+    if line.before is None or line.after is None:
+        return f"{name} are new{place}"
+    before, after, _ = fmt.counter_amounts(line)
+    if before != after and line.after[0] > line.before[1]:
+        return f"{name} rose from {before} to {after} {counter_period(line.counter)}{place}"
+    risen = sum(change.after - change.before for change in line.changes)  # it fell as much at other lines, or more
+    return f"{name} rose by {fmt.amount(risen, line.counter)} {counter_period(line.counter)}{place}"
+
+
+def why(result: GateResult) -> Iterator[str]:
+    """What explains a result: the diff, a cause, where its time went, why it is open, what was not seen."""
+    speed = result.throughput
+    if result.state == FAIL:
+        yield from unwritten(result)
+        if result.causes or result.explanation:
+            yield plain(result.causes[0].sentence if result.causes else result.explanation)
+    elif result.state == INCONCLUSIVE:
+        if speed is not None and speed.reason is not None and speed.state == INCONCLUSIVE:
+            yield f"{capitalized(plain(sentence(speed.reason))).removesuffix('.')}."
+    else:
+        yield from (plain(sentence(note)) for note in result.notes if note.code in ("not-seen", "per-sample"))
 
 
 def _places_of(rise: Rise) -> str:
@@ -252,15 +229,6 @@ def unwritten(result: GateResult) -> Iterator[str]:
 def _undecided_counter(lines: Sequence[CounterLine]) -> str:
     line = next((line for line in lines if line.state == INCONCLUSIVE), None)
     return f"{line.counter}: {reasons(line.reasons)}" if line else "whether a counter rose could not be determined"
-
-
-def _as_fast(speed: Throughput) -> str:
-    line = speed.lines[0] if speed.lines else None
-    if line is None or line.slowdown is None:
-        return "it is not slower"
-    high = max((line.high for line in speed.lines if line.high is not None), default=None)
-    bound = f", a slow-down above {_change(max(high, 0.0))} is ruled out" if high is not None else ""
-    return f"the typical step takes {_change(line.slowdown)} {'longer' if line.slowdown > 0 else 'shorter'}{bound}"
 
 
 def _change(slowdown: float) -> str:

@@ -32,7 +32,7 @@ from profiler.check.outputs.format import counter_name
 from profiler.check.outputs.json import result_json
 from profiler.check.outputs.machine import find_alerts
 from profiler.check.outputs.summary import render_markdown
-from profiler.check.outputs.text import sentence, unstated_speed_reason
+from profiler.check.outputs.text import sentence
 from profiler.check.speed.verdict import throughput
 from profiler.core.metrics import COUNTERS
 from profiler.run.model import RunInfo, Site
@@ -48,13 +48,15 @@ def result(before: float, after: float, **options: str) -> GateResult:
 
 def test_it_is_as_bad_as_its_worst_part_and_says_what_is() -> None:
     assert (result(20, 20).state, result(20, 20).sentence) == (PASS, "No counter rose")
-    assert (result(20, 40).state, result(20, 40).sentence) == (FAIL, "Syncs rose by 1 per step")
+    assert (result(20, 40).state, result(20, 40).sentence) == (FAIL, "Syncs rose from 1 to 2 per step")
     grown = compare(two(growth_bytes=0.0), two(growth_bytes=80.0), Limits())
     leak = conclude(GateResult(counters=grown, counters_state=overall(grown)))
-    assert leak.sentence == "Growth of memory in use rose by 4.00 B per step"
+    assert leak.sentence == "Growth of memory in use rose from 0 B to 4.00 B per step"
     many = dict.fromkeys(("syncs", "h2d", "d2h", "operators"), 20.0)
     risen = compare(two(**dict.fromkeys(many, 0.0)), two(**many), Limits())
-    assert conclude(GateResult(counters=risen, counters_state=overall(risen))).sentence.endswith(", and 1 more counter")
+    assert conclude(GateResult(counters=risen, counters_state=overall(risen))).sentence.endswith(
+        "per step (3 more counters too)"
+    )
     differs = key_differences({"device": "cpu"}, {"device": "cuda"}, "key-differs", "baseline")
     unknown = conclude(GateResult(counters_state=NOT_COMPARABLE, counters_reasons=differs))
     assert unknown.state == NOT_COMPARABLE
@@ -102,14 +104,13 @@ def test_a_gain_is_to_be_written_down_only_where_there_is_a_file() -> None:
         assert [reason.code for reason in result(20, 10, **options).counters[0].reasons] == expected
 
 
-def test_the_reason_of_an_undecided_speed_is_part_of_the_verdict_and_not_repeated() -> None:
+def test_the_reason_of_an_undecided_speed_follows_the_verdict() -> None:
     speed = throughput(exact(0.0), Limits())
     undecided = conclude(GateResult(throughput=speed))
     assert speed.reason is not None
-    assert sentence(speed.reason) in undecided.sentence
-    assert unstated_speed_reason(undecided) == ""
-    failed = conclude(GateResult(throughput=speed, counters_state=FAIL))
-    assert unstated_speed_reason(failed) == sentence(speed.reason)
+    assert undecided.sentence == "A change of 0.0% may be noise"
+    assert [why.lower() for why in text.why(undecided)] == [f"{sentence(speed.reason)}.".lower()]
+    assert sentence(speed.reason) in render_markdown(undecided)
 
 
 def test_each_code_in_the_product_has_a_sentence() -> None:
