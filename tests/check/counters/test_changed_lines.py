@@ -8,7 +8,7 @@ from profiler.check.counters.changed_lines import changed_lines
 from profiler.check.counters.compare import compare
 from profiler.check.counters.file_changes import FileChange
 from profiler.check.model import FAIL, PASS, Counted, CounterLine, GateResult, Hunk, Limits, Line, Location
-from profiler.check.modes.finish import conclude
+from profiler.check.modes.judge import conclude
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen

@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES, Change, CounterLine, GateResult, TimeLine
-from profiler.check.modes.causes import counted_causes
+from profiler.check.modes.judge import counted_causes
 from profiler.check.outputs import machine
 from profiler.check.outputs.machine import (
     CHECK,

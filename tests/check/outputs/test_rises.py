@@ -21,8 +21,7 @@ from profiler.check.model import (
     Location,
     WorseCause,
 )
-from profiler.check.modes.causes import changed_first, counted_causes, worse_causes
-from profiler.check.modes.finish import conclude
+from profiler.check.modes.judge import changed_first, conclude, counted_causes, worse_causes
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.machine import RepositoryPaths, workflow_commands

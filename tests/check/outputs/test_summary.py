@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from profiler.check.model import GateResult
-from profiler.check.modes.finish import conclude
+from profiler.check.modes.judge import conclude
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.summary import append_summary, print_result, render_markdown, summary
 from profiler.check.outputs.text import sentence

@@ -24,8 +24,7 @@ from profiler.check.model import (
     Limits,
     Notice,
 )
-from profiler.check.modes.causes import counted_causes, worse_causes
-from profiler.check.modes.finish import conclude
+from profiler.check.modes.judge import conclude, counted_causes, worse_causes
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.format import counter_name
@@ -35,6 +34,7 @@ from profiler.check.outputs.summary import render_markdown
 from profiler.check.outputs.text import sentence
 from profiler.check.speed.verdict import throughput
 from profiler.core.metrics import COUNTERS
+from profiler.diagnose.rules.copies import made_on_host
 from profiler.run.model import RunInfo, Site
 from tests.check.synthetic_rounds import exact
 from tests.fakes.counting import at, lines_of, one, two
@@ -184,6 +184,10 @@ def test_a_counter_that_rose_at_a_line_names_the_rule_for_its_calls() -> None:
         assert all(
             (cause.file, cause.line, cause.before, cause.after) == ("train.py", 7, None, None) for cause in causes
         )
+    line = rose("h2d", 2.0, "to")
+    source = "mask = torch.zeros(4).to(device)"
+    line = replace(line, changes=tuple(replace(change, source=source) for change in line.changes))
+    assert [cause.rule for cause in counted_causes((line,))] == [made_on_host.name]
     [cause] = counted_causes((rose("would_sync", 2.0),))
     assert cause.sentence == (
         "The host waits for the device in the middle of each step at train.py:7 (hidden-sync): calls that would sync "
