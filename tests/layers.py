@@ -65,6 +65,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "profiler.check.outputs": (
         "profiler.check.model",
+        "profiler.check.rises",
         "profiler.check.history",
         "profiler.check.changepoints",
         "profiler.report",

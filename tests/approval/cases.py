@@ -34,7 +34,7 @@ from profiler.check.outputs import machine
 from profiler.check.outputs.history import history_report, print_history
 from profiler.check.outputs.machine import RepositoryPaths, render_junit, workflow_commands
 from profiler.check.outputs.page import gate_report
-from profiler.check.outputs.summary import print_result, render_markdown
+from profiler.check.outputs.write import print_result, render_markdown
 from profiler.check.speed.verdict import throughput
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.build import build_report

@@ -33,8 +33,7 @@ from profiler.check.model import (
 from profiler.check.modes.judge import judge
 from profiler.check.outputs import json
 from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
-from profiler.check.outputs.summary import append_summary, print_result
-from profiler.check.outputs.write import write_all
+from profiler.check.outputs.write import append_summary, print_result, write_all
 from profiler.check.settings import Settings
 from profiler.check.slower_lines import LineTimes
 from profiler.check.speed.interrupts import deferred_signals, last_signal
@@ -230,7 +229,7 @@ def report_error(error: ProfilerError | OSError) -> ReportedError:
         message = str(error)
     line = " ".join(message.split())
     if is_true(ACTIONS):
-        from profiler.check.outputs.summary import escape
+        from profiler.check.outputs.write import escape
         from profiler.core.terminal import plain
 
         with suppress(OSError):

@@ -20,7 +20,7 @@ from profiler.check.model import (
     Hunk,
 )
 from profiler.check.outputs import format as fmt
-from profiler.check.outputs.rises import Rise, changed_places, failing, find_rises
+from profiler.check.rises import Rise, changed_places, failing, find_rises
 from profiler.core.metrics import counter_period, counter_unit
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain

@@ -25,8 +25,8 @@ from profiler.check.modes.judge import changed_first, conclude, counted_causes, 
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
-from profiler.check.outputs.rises import changed_places, failing, find_rises
-from profiler.check.outputs.summary import render_markdown
+from profiler.check.outputs.write import render_markdown
+from profiler.check.rises import changed_places, failing, find_rises
 from tests.check.outputs.test_text import PYTHON, compared
 
 STEPS = 20

@@ -15,8 +15,8 @@ from rich.cells import cell_len
 from profiler.check.model import GateResult
 from profiler.check.modes.judge import conclude
 from profiler.check.outputs.first_screen import first_screen
-from profiler.check.outputs.summary import append_summary, print_result, render_markdown, summary
 from profiler.check.outputs.text import sentence
+from profiler.check.outputs.write import append_summary, print_result, render_markdown, summary
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from tests.check.outputs import results

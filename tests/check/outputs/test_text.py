@@ -30,8 +30,8 @@ from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.format import counter_name
 from profiler.check.outputs.json import result_json
 from profiler.check.outputs.machine import find_alerts
-from profiler.check.outputs.summary import render_markdown
 from profiler.check.outputs.text import sentence
+from profiler.check.outputs.write import render_markdown
 from profiler.check.speed.verdict import throughput
 from profiler.core.metrics import COUNTERS
 from profiler.diagnose.rules.copies import made_on_host
