@@ -45,12 +45,12 @@ Values = Mapping[str, Any]
 
 
 class _Formatter(string.Formatter):
-    """`str.format` with `{change:percent}` for a slow-down and `{number:round}` for '1 round', '2 rounds'."""
+    """`str.format` with the words of `_SPECS` for a value, and `{number:round}` for '1 round', '2 rounds'."""
 
     def format_field(self, value: Any, spec: str) -> str:
-        if spec == "percent":
-            return fmt.percent(value)
-        return plural(value, spec) if len(spec) > 1 and spec.isalpha() else format(value, spec)
+        if spec in _SPECS:
+            return _SPECS[spec](value)
+        return plural(value, spec) if len(spec) > 1 and spec.replace(" ", "").isalpha() else format(value, spec)
 
 
 def sentence(notice: Notice) -> str:
@@ -243,34 +243,13 @@ def _stopped(values: Values, rounds: int, otherwise: str) -> str:
     return f"stopped by {sentence(stopped)} after {plural(rounds, 'round')}" if stopped else otherwise
 
 
-def _means(values: Values) -> str:
-    return "; ".join(f"{line} {fmt.percent(mean)}" for line, mean in values["lines"])
-
-
-def _stalls(values: Values) -> str:
-    added = values["stalls"]
-    return "" if added is None else f"; rare, long stalls of the candidate contribute {fmt.percent(added)} to it"
-
-
-def _confirmed(values: Values) -> str:
-    rounds = f"confirmed by {plural(values['rounds'], 'round')} with the programs started in the other order"
-    return f"{rounds}: {_means(values)}{_stalls(values)}"
-
-
-def _not_confirmed(values: Values) -> str:
-    rounds = plural(values["rounds"], "confirming round")
-    return (
-        f"a FAIL is suspected ({' and '.join(values['suspected'])}), but {rounds} did not confirm it: {_means(values)}"
-    )
-
-
 def _incomplete(values: Values) -> str:
     rounds = values["rounds"]
     why = _stopped(
         values, rounds, f"there {'was' if rounds == 1 else 'were'} only {plural(rounds, 'confirming round')}"
     )
-    means = f": {_means(values)}" if rounds else ""
-    return f"a FAIL is suspected ({' and '.join(values['suspected'])}), but not confirmed: {why}{means}"
+    means = f": {_SPECS['means'](values['lines'])}" if rounds else ""
+    return f"a FAIL is suspected ({listed(values['suspected'])}), but not confirmed: {why}{means}"
 
 
 def _too_few(values: Values) -> str:
@@ -287,7 +266,8 @@ def _undecided(values: Values) -> str:
     edges = f"{100 * values['at_most']:g}% or less from one of {100 * values['at_least']:g}% or more"
     lines = " and ".join(_range(*line) for line in values["lines"])
     settle = f"; --set max_rounds={values['suggested']} would probably settle it" if values["suggested"] else ""
-    return f"{early}{rounds} do not distinguish a slow-down of {edges}: {lines}{_stalls(values)}{settle}"
+    stalls = _SPECS["stalls"](values["stalls"])
+    return f"{early}{rounds} do not distinguish a slow-down of {edges}: {lines}{stalls}{settle}"
 
 
 def _range(name: str, slowdown: float | None, low: float | None, high: float | None) -> str:
@@ -310,10 +290,6 @@ def _other_filesystem(values: Values) -> str:
 
 
 # ---------------------------------------------------------------- warnings and notes
-
-
-def _slower_or_faster(difference: float) -> str:
-    return f"{_change(difference)} {'slower' if difference >= 0 else 'faster'}"
 
 
 def _load(values: Values) -> str:
@@ -387,10 +363,6 @@ def _per_sample(counts: tuple[str, float, float]) -> str:
     return f"{before} and {after}{unit} {fmt.counter_noun(counter)}"
 
 
-def _unused(names: Sequence[str]) -> str:
-    return f"this run did not count {'it' if len(names) == 1 else 'them'}"
-
-
 def _damaged_lines(values: Values) -> str:
     lines, total = values["lines"], values["total"]
     numbers = ", ".join(f"{number:,}" for number in lines)
@@ -417,26 +389,38 @@ def _packages(values: Values) -> str:
     return f"versions of packages differ: {_shortened(versions, _MAX_PACKAGES)}"
 
 
+_SPECS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "percent": fmt.percent,
+    "slower": lambda change: f"{_change(change)} {'slower' if change >= 0 else 'faster'}",
+    "means": lambda lines: "; ".join(f"{line} {fmt.percent(mean)}" for line, mean in lines),
+    "stalls": lambda added: (
+        "" if added is None else f"; rare, long stalls of the candidate contribute {fmt.percent(added)} to it"
+    ),
+    "was": lambda number: "was" if number == 1 else "were",
+    "listed": listed,
+    "few": lambda names: _shortened(names, _MAX_FILES),
+    "s": lambda names: "s" * (len(names) > 1),
+    "them": lambda names: "it" if len(names) == 1 else "them",
+}
+"""What a template may have after the colon -> how it writes the value."""
 _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # why the rounds ended
     "interrupted": "an interrupt",
     "time-limit": "the time limit of {seconds:g} s",
     # reasons of the verdict on speed
-    "slowdown-confirmed": _confirmed,
-    "slowdown-not-confirmed": _not_confirmed,
+    "slowdown-confirmed": (
+        "confirmed by {rounds:round} with the programs started in the other order: {lines:means}{stalls:stalls}"
+    ),
+    "slowdown-not-confirmed": (
+        "a FAIL is suspected ({suspected:listed}), but {rounds:confirming round} did not confirm it: {lines:means}"
+    ),
     "confirmation-incomplete": _incomplete,
     "too-few-rounds": _too_few,
     "undecided": _undecided,
     "other-filesystem": _other_filesystem,
     # diagnostics of the rounds
-    "few-rounds": lambda v: (
-        f"Only {plural(v['rounds'], 'round')} {'was' if v['rounds'] == 1 else 'were'} usable: their variation is "
-        "poorly known."
-    ),
-    "lost-rounds": lambda v: (
-        f"{v['lost']} of {plural(v['rounds'], 'round')} had too few blocks of both sides, and "
-        f"{'was' if v['lost'] == 1 else 'were'} not used."
-    ),
+    "few-rounds": "Only {rounds:round} {rounds:was} usable: their variation is poorly known.",
+    "lost-rounds": "{lost} of {rounds:round} had too few blocks of both sides, and {lost:was} not used.",
     "few-pairs": "The median round had only {pairs:pair} of blocks: a median of so few is unreliable.",
     "few-steps": "Only {steps} steps of each side were measured: a stall in every tenth step can be missed.",
     "tokens-missing": (
@@ -458,16 +442,15 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "Steps that are rare and long may cost the candidate more: {slowdown:percent} of the time of all steps, which "
         "{rounds:round} do not confirm."
     ),
-    "start-order": lambda v: (
-        f"The candidate is {_slower_or_faster(v['difference'])} when its program is started second: the start order "
-        f"matters, and rounds of both orders cancel it only on average."
+    "start-order": (
+        "The candidate is {difference:slower} when its program is started second: the start order matters, and rounds "
+        "of both orders cancel it only on average."
     ),
-    "block-order": lambda v: (
-        f"A block is {_slower_or_faster(v['difference'])} when it is the second of its pair: one side's block affects "
-        f"the other side's."
+    "block-order": (
+        "A block is {difference:slower} when it is the second of its pair: one side's block affects the other side's."
     ),
     "unsteady-speed": "The base's own steps took {ratio:.1f} times as long in round {slow} as in round {fast}.",
-    "steal": lambda v: f"Other virtual machines took {100 * v['share']:.0f}% of the cores' time (steal).",
+    "steal": "Other virtual machines took {share:.0%} of the cores' time (steal).",
     "load": _load,
     "throttled": _throttled,
     # warnings about what was counted
@@ -523,22 +506,18 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "submodule {name} is empty there: {commit} is not in your checkout (git submodule update --init {name})"
     ),
     "submodule-incomplete": "submodule {name} is incomplete there: {error}",
-    "lfs-pointers": lambda v: (
-        f"{_shortened(v['files'], _MAX_FILES)}: files of git-lfs that were not fetched: run `git lfs fetch`, or link "
-        "them from the working tree with --link"
+    "lfs-pointers": (
+        "{files:few}: files of git-lfs that were not fetched: run `git lfs fetch`, or link them from the working tree "
+        "with --link"
     ),
     "installed-copy": (
         "{name} was installed as a copy of {folder}, so both sides import the same code from it; pip install -e lets "
         "each import its own"
     ),
     # notes
-    "limits-unused": lambda v: (
-        f"The limit{'s' * (len(v['names']) > 1)} for {listed(v['names'])} had no effect: {_unused(v['names'])}."
-    ),
-    "budgets-unused": lambda v: (
-        f"The budget{'s' * (len(v['names']) > 1)} for {listed(v['names'])} had no effect: {_unused(v['names'])}."
-    ),
-    "ignored-unused": lambda v: f"Ignoring {listed(v['names'])} changed nothing: {_unused(v['names'])}.",
+    "limits-unused": "The limit{names:s} for {names:listed} had no effect: this run did not count {names:them}.",
+    "budgets-unused": "The budget{names:s} for {names:listed} had no effect: this run did not count {names:them}.",
+    "ignored-unused": "Ignoring {names:listed} changed nothing: this run did not count {names:them}.",
     "times-not-compared": (
         "The runs were recorded at different times, so their speed is not compared; --against REV or two "
         "commands compare speed."
