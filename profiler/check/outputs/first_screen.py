@@ -49,14 +49,15 @@ def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
     :param when: the time of the check, and how long it took, as far as they are known.
     """
     places = tuple(shown_places(result))
+    note = _places_note(result, places) if result.state == FAIL else ""
     return b.FirstScreen(
         (f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}", *when),
         b.Headline("", result.state, f": {fmt.lowered(plain(result.sentence))}", JUDGED.get(result.state, "open")),
         tuple(text.why(result)),
         tuple(_chips(result)),
-        places_title="Lines that take longer, or do more" if places else "Lines",
+        places_title="Lines that take longer, or do more" if places else "Lines" if note else "",
         places=places,
-        places_note=_places_note(result, places),
+        places_note=note,
         actions=tuple(_actions(result))[:_ACTIONS],
     )
 
@@ -188,8 +189,6 @@ def excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
 
 
 def _places_note(result: GateResult, places: Sequence[b.CodePlace]) -> str:
-    if result.state != FAIL:
-        return "A line is named only where the check fails."
     notes = []
     if result.slower_lines:
         notes.append("Times are shares by stack samples, of a step as the rounds measured it.")

@@ -183,14 +183,6 @@ def site(change: Change, note: str = "") -> str:
     return f"{rise(change)} at {location(change)}{gone}{function_and_operation(change)}{stage}{note}{source}"
 
 
-def slower_line(line: SlowerLine) -> str:
-    """'train.py:104 (train_step): 400 µs → 3.10 ms per step, changed by the diff'."""
-    before, after = slower_times(line)
-    function = f" ({plain(line.function)})" if line.function not in ("", "<module>") else ""
-    changed = ", changed in this diff" if line.is_changed else ""
-    return f"{plain(line.file)}:{line.line}{function}: {before} → {after} per step{changed}"
-
-
 def slower_times(line: SlowerLine) -> tuple[str, str]:
     """The time of a line in the base and in the candidate; 0 for a line that took none."""
     times = (

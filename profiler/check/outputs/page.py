@@ -28,7 +28,7 @@ from profiler.check.model import (
 )
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
-from profiler.check.outputs.first_screen import JUDGED, first_screen, shown_places
+from profiler.check.outputs.first_screen import JUDGED, first_screen
 from profiler.check.rises import find_rises
 from profiler.core import units
 from profiler.core.terminal import plain
@@ -37,8 +37,6 @@ from profiler.report.build import local_time
 from profiler.report.table import Field, make_table, missing_cell, seconds_cell, share_cell
 
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
-_MAX_DIFFS: Final = 3
-"""Parts of a diff that the verdict shows; all of them are in check.json."""
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
 """Titles that sections of the comparison have too."""
 _GROUPS: Final = {"check": "code", "check-counters": "device", "check-throughput": "time", "check-method": "evidence"}
@@ -89,32 +87,25 @@ def gate_sections(result: GateResult) -> tuple[b.Section, ...]:
 
 
 def _verdict(result: GateResult) -> b.Section:
-    """Causes, lines and warnings. The first screen of the page has the lines that take longer and the diffs."""
-    above: list[b.Block] = [b.Text(each) for each in (*text.unwritten(result), result.explanation) if each]
-    above += _items("Causes that appeared or grew", text.causes(result))
+    """Causes, all lines, and warnings: what the first screen has no room for."""
     # those of a FAIL first
     ordered = sorted(result.counters, key=lambda line: line.state == PASS)
     rises = find_rises((line for line in ordered if line.state != PASS), result.hunks)
     rises += find_rises((line for line in ordered if line.state == PASS), result.hunks)
     fewer = [change for line in ordered for change in line.other_changes if change.kind is not ChangeKind.MOVED]
-    slower = _items("Lines that take longer", map(fmt.slower_line, result.slower_lines or ()))
-    sites = _items("Lines at which counters changed", map(text.rise_sentence, rises))
-    less = _items("Lines that count less, or only moved", (*map(fmt.site, fewer), *text.moved_lines(ordered)))
-    below = [*less, *_items("Warnings", text.warnings(result))]
-    brief = (*above, *slower, *sites, *_diffs(result), *below)
-    return b.Section("check", "Causes and lines", (*above, *sites, *below), brief=brief)
+    blocks: tuple[b.Block, ...] = (
+        *([b.Text(result.explanation)] if result.explanation and result.causes else []),
+        *_items("Causes that appeared or grew", text.causes(result)),
+        *_items("Lines at which counters changed", map(text.rise_sentence, rises)),
+        *_items("Lines that count less, or only moved", (*map(fmt.site, fewer), *text.moved_lines(ordered))),
+        *_items("Warnings", text.warnings(result)),
+    )
+    return b.Section("check", "Causes and lines", blocks, brief=blocks)
 
 
 def _items(title: str, lines: Iterable[str]) -> list[b.Items]:
     items = tuple(lines)
     return [b.Items(items, title)] if items else []
-
-
-def _diffs(result: GateResult) -> Iterator[b.Items]:
-    """The parts of the diff that have the first lines."""
-    found = [place for place in shown_places(result) if place.diff]
-    for number, place in enumerate(found[:_MAX_DIFFS]):
-        yield b.Items((f"at {place.path}",), "" if number else "What the diff changed there", "\n".join(place.diff))
 
 
 def _slowdown_cell(line: TimeLine) -> b.Cell:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from profiler.check.model import FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult
-from profiler.check.outputs import format as fmt
 from profiler.check.outputs import json, machine, text
 from profiler.check.outputs.machine import RepositoryPaths
-from profiler.check.outputs.page import gate_report, gate_sections, rounds_table, time_and_duration
+from profiler.check.outputs.page import gate_report, rounds_table
 from profiler.core.errors import ProfilerError
 from profiler.report.blocks import FirstScreen, Items, NotMeasured, Section
 from profiler.report.build import build_report
@@ -107,9 +106,7 @@ def print_result(result: GateResult, *, stream: TextIO) -> None:
     last = FirstScreen((), first.headline)
     above = ""
     if result.state == PASS:
-        last = replace(
-            first, context=(), chips=(), places_note="", why=(*first.why, *(f"Warning: {each}" for each in warnings))
-        )
+        last = replace(first, context=(), chips=(), why=(*first.why, *(f"Warning: {each}" for each in warnings)))
     else:
         items = (Items(warnings, "Warnings"),)
         shown = replace(report, sections=(Section("warnings", "Warnings", items, brief=items),) if warnings else ())
@@ -140,17 +137,20 @@ def _without_mentions(value: str) -> str:
 
 
 def _markdown_parts(result: GateResult, *, details: bool) -> Iterator[str]:
-    sections = gate_sections(result)
+    report = gate_report(result)
+    assert report.first is not None, "a check has a first screen"
     yield f"## Performance check: {escape(result.state)}"
     yield f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{escape(result.state)}**: {escape(result.sentence)}"
-    sides = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
-    yield escape(" · ".join((sides, *time_and_duration(result))))
-    for block in (block for section in sections for block in section.brief):
-        yield _without_mentions(markdown.draw(block, 3))
+    # the tables below have what the chips have
+    yield from filter(None, map(_without_mentions, markdown.first_screen(replace(report.first, chips=()))))
+    for section in report.sections:
+        if section.brief:
+            yield f"## {escape(section.title)}"
+        yield from (_without_mentions(markdown.draw(block, 3)) for block in section.brief)
     if details:
         if result.throughput is not None and result.throughput.rounds:
             yield _folded("Every round", *(markdown.draw(table, 3) for table in rounds_table(result.throughput)))
-        method = [block for block in sections[-1].blocks if block not in sections[-1].brief]
+        method = [block for block in report.sections[-1].blocks if block not in report.sections[-1].brief]
         yield _folded("Machine, commands and limits", *(markdown.draw(block, 3) for block in method))
 
 
