@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from profiler.check.counters.compare import budget_warnings, unused_limits, worst
 from profiler.check.counters.operators import GROWTH
 from profiler.check.model import FAIL, Change, CounterLine, GateResult, Hunk, WorseCause
-from profiler.check.outputs.text import counted_cause, verdict_sentence
+from profiler.check.outputs.first_screen import verdict_sentence
+from profiler.check.outputs.text import counted_cause
 from profiler.check.slower_lines import LineTimes, slower_lines
 from profiler.core.notice import Notice
 

@@ -14,6 +14,7 @@ from profiler.check.model import (
     NOT_COMPARABLE,
     PASS,
     Change,
+    CounterLine,
     GateResult,
     Hunk,
     SlowerLine,
@@ -25,7 +26,7 @@ from profiler.core.metrics import counter_period
 from profiler.core.terminal import called_as, plain
 from profiler.report import blocks as b
 from profiler.report.table import short_path
-from profiler.report.text import plural
+from profiler.report.text import capitalized, listed, plural
 
 JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", NOT_COMPARABLE: "open", FAIL: "bad"}
 _PLACES: Final = 5
@@ -53,13 +54,88 @@ def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
     return b.FirstScreen(
         (f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}", *when),
         b.Headline("", result.state, f": {fmt.lowered(plain(result.sentence))}", JUDGED.get(result.state, "open")),
-        tuple(text.why(result)),
+        tuple(why(result)),
         tuple(_chips(result)),
         places_title="Lines that take longer, or do more" if places else "Lines" if note else "",
         places=places,
         places_note=note,
         actions=tuple(_actions(result))[:_ACTIONS],
     )
+
+
+# ---------------------------------------------------------------- the verdict
+
+
+def verdict_sentence(result: GateResult) -> str:
+    """The verdict in one sentence: what failed, what is ruled out, or why it is open."""
+    return capitalized(listed(list(_verdict_parts(result))))
+
+
+def _verdict_parts(result: GateResult) -> Iterator[str]:
+    speed, counters = result.throughput, result.counters_state
+    if result.state == FAIL:
+        if speed is not None and speed.state == FAIL:
+            line = next(line for line in speed.lines if line.state == FAIL)  # the typical step's comes first
+            subject = "a typical step takes" if line is speed.lines[0] else "all steps together take"
+            yield f"{subject} {fmt.size(line.slowdown or 0.0)} longer"
+        if failed := failing(result):
+            more = f" ({plural(len(failed) - 1, 'more counter')} too)" if len(failed) > 1 else ""
+            yield rise(failed[0], result.hunks) + more
+    elif result.state == PASS:
+        if speed is not None:
+            high = max((line.high for line in speed.lines if line.high is not None), default=None)
+            limit = "" if high is None else f"a slow-down above {fmt.size(max(high, 0.0))} is ruled out"
+            yield limit or "no slow-down was found"
+        if counters == PASS:
+            yield "no counter rose" if result.counters else "nothing was counted"
+    else:
+        if speed is not None and speed.state == INCONCLUSIVE:
+            slowdown = speed.lines[0].slowdown if speed.lines else None
+            known = f"a change of {fmt.percent(slowdown)} may be noise"
+            yield "whether it is slower could not be determined" if fmt.percentage(slowdown) is None else known
+        if counters in (INCONCLUSIVE, NOT_COMPARABLE):
+            yield text.reasons(result.counters_reasons[:1]) or _undecided_counter(result.counters)
+
+
+def rise(line: CounterLine, hunks: Sequence[Hunk] = ()) -> str:
+    """`syncs rose from 1 to 2 per step at train.py:7 and 1 more line`
+
+    :param hunks: what the diff changed.
+    """
+    name = fmt.lowered(fmt.counter_title(line))
+    if line.after is not None and fmt.is_over_budget_only(line):
+        place = f", most at {fmt.location(line.largest[0])}" if line.largest else ""
+        return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0) + place
+    rises = find_rises((line,), hunks)
+    place = f" at {fmt.location(rises[0].changes[0])}" if rises and rises[0].lines == 1 else ""
+    if place and (more := sum(each.lines for each in rises[1:])):
+        place += f" and {plural(more, 'more line')}"
+    if line.before is None or line.after is None:
+        return f"{name} are new{place}"
+    before, after, _ = fmt.counter_amounts(line)
+    if before != after and line.after[0] > line.before[1]:
+        return f"{name} rose from {before} to {after} {counter_period(line.counter)}{place}"
+    risen = sum(change.after - change.before for change in line.changes)  # it fell as much at other lines, or more
+    return f"{name} rose by {fmt.amount(risen, line.counter)} {counter_period(line.counter)}{place}"
+
+
+def why(result: GateResult) -> Iterator[str]:
+    """What explains a result: the diff, a cause, where its time went, why it is open, what was not seen."""
+    speed = result.throughput
+    if result.state == FAIL:
+        yield from text.unwritten(result)
+        if result.causes or result.explanation:
+            yield plain(result.causes[0].sentence if result.causes else result.explanation)
+    elif result.state == INCONCLUSIVE:
+        if speed is not None and speed.reason is not None and speed.state == INCONCLUSIVE:
+            yield f"{capitalized(plain(text.sentence(speed.reason))).removesuffix('.')}."
+    else:
+        yield from (plain(text.sentence(note)) for note in result.notes if note.code in ("not-seen", "per-sample"))
+
+
+def _undecided_counter(lines: Sequence[CounterLine]) -> str:
+    line = next((line for line in lines if line.state == INCONCLUSIVE), None)
+    return f"{line.counter}: {text.reasons(line.reasons)}" if line else "whether a counter rose could not be determined"
 
 
 # ---------------------------------------------------------------- chips
@@ -86,13 +162,10 @@ def _chips(result: GateResult) -> Iterator[b.Chip]:
         yield b.Chip(f"{failed} of {number} fail{'s' * (failed == 1)}" if failed else f"{number}, none fails")
     if warnings := text.warnings(result):
         yield b.Chip(plural(len(warnings), "warning"), "warning", " ".join(warnings))
-    if machine := ", ".join(filter(None, (result.machine.get("cpu"), _cores(result), result.machine.get("GPU")))):
+    facts = result.machine
+    cores = f"{facts['cores']} core{'s' * (facts['cores'] != '1')}" if facts.get("cores") else ""
+    if machine := ", ".join(filter(None, (facts.get("cpu"), cores, facts.get("GPU")))):
         yield b.Chip(plain(machine))
-
-
-def _cores(result: GateResult) -> str:
-    cores = result.machine.get("cores", "")
-    return f"{plain(cores)} core{'s' * (cores != '1')}" if cores else ""
 
 
 # ---------------------------------------------------------------- lines
@@ -101,41 +174,43 @@ def _cores(result: GateResult) -> str:
 def shown_places(result: GateResult) -> Iterator[b.CodePlace]:
     """The lines of a FAIL at which counters rose or that take longer, those that the diff wrote first. Where it wrote
     none of them, the lines that it changed are the first. A hunk stands at its first line."""
-    shown: set[Hunk] = set()
-    failed = failing(result)
-    rises = list(find_rises(failed, result.hunks))
-    slower = sorted(result.slower_lines or (), key=lambda line: not line.is_changed)
-    places = list[tuple[bool, tuple[str, int], b.CodePlace]]()  # each with whether the diff changed it
-    if any(True for _ in text.unwritten(result)):
+    places: dict[tuple[str, int], b.CodePlace] = {}
+    changed: set[tuple[str, int]] = set()
+
+    def add(file: str, line: int, place: b.CodePlace, *, is_changed: bool) -> None:
+        known = places.get((file, line))
+        places[file, line] = replace(place, change=f"{known.change}; {place.change}") if known else place
+        if is_changed:
+            changed.add((file, line))
+
+    if any(text.unwritten(result)):
         for file, number, source in list(changed_places(result.hunks))[:_CHANGED_PLACES]:
-            names = (f"{name}:{number}" for name in (short_path(plain(file)), plain(file)))
-            place = b.CodePlace(0.0, next(names), plain(source), next(names), _CHANGED)
-            places.append((True, (file, number), place))
-    rises += [Rise((each,)) for line in failed if fmt.is_over_budget_only(line) for each in line.largest]
-    places += [(each.is_written, (each.changes[0].file, each.changes[0].line), _counted(each)) for each in rises]
-    step = result.base.step_time or 0.0
-    for each in slower:
-        key, place = (each.file, each.line), _slower(each, step)
-        at = next((index for index, (_, known, _) in enumerate(places) if known == key), None)
-        if at is None:
-            places.append((each.is_changed, key, place))
-        else:  # one line for both
-            is_changed, _, counted = places[at]
-            place = replace(place, change=f"{counted.change}; {place.change}")
-            places[at] = is_changed or each.is_changed, key, place
-    places.sort(key=lambda each: not each[0])
-    for _, (file, line), place in places[:_PLACES]:
-        hunk = hunk_at(result, file, line)
-        if hunk is None or hunk in shown:
-            yield place
-            continue
-        shown.add(hunk)
-        yield replace(place, diff=excerpt(hunk, line))
+            path = f"{plain(file)}:{number}"
+            place = b.CodePlace(0.0, f"{short_path(plain(file))}:{number}", plain(source), path, _CHANGED)
+            add(file, number, place, is_changed=True)
+    failed = failing(result)
+    largest = (Rise((each,)) for line in failed if fmt.is_over_budget_only(line) for each in line.largest)
+    for rise in (*find_rises(failed, result.hunks), *largest):
+        first = rise.changes[0]
+        add(first.file, first.line, _counted(rise), is_changed=rise.is_written)
+    for each in sorted(result.slower_lines or (), key=lambda line: not line.is_changed):
+        add(each.file, each.line, _slower(each, result.base.step_time or 0.0), is_changed=each.is_changed)
+    shown: set[Hunk] = set()
+    for file, line in sorted(places, key=lambda place: place not in changed)[:_PLACES]:
+        place, hunk = places[file, line], hunk_at(result, file, line)
+        if hunk is not None and hunk not in shown:
+            shown.add(hunk)
+            place = replace(place, diff=excerpt(hunk, line))
+        yield place
 
 
 def hunk_at(result: GateResult, file: str, line: int) -> Hunk | None:
-    """The part of the diff that changed this line of the candidate, or one beside it."""
-    return next((hunk for hunk in result.hunks if hunk.file == file and _changes_line(hunk, line)), None)
+    """The part of the diff that adds this line of the candidate or one beside it, or removes one there."""
+    for hunk in result.hunks:
+        lines = (number for number, code in hunk.numbered() if not code.startswith(" "))
+        if hunk.file == file and any(abs(number - line) <= 1 for number in lines):
+            return hunk
+    return None
 
 
 def _counted(rise: Rise) -> b.CodePlace:
@@ -171,11 +246,6 @@ def _slower(line: SlowerLine, step: float) -> b.CodePlace:
         f"{plain(line.file)}:{line.line}",
         f"{before} → {after}{more}",
     )
-
-
-def _changes_line(hunk: Hunk, line: int) -> bool:
-    """Whether a hunk adds this line of the candidate or one beside it, or removes one there."""
-    return any(abs(number - line) <= 1 and not text.startswith(" ") for number, text in hunk.numbered())
 
 
 def excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:

@@ -211,6 +211,11 @@ def percent(slowdown: float | None) -> str:
     return "0.0%" if text in {"+0.0%", "-0.0%"} else text
 
 
+def size(slowdown: float) -> str:
+    """'5.2%', whether slower or faster."""
+    return f"{abs(100 * math.expm1(slowdown)):.1f}%"
+
+
 def slower_or_faster(slowdown: float | None) -> str:
     """'+5.2%'; a gain is '3.1% faster': a step takes so much less time."""
     text = percent(slowdown)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from profiler.analyse.finding import RuleText
 from profiler.check.model import (
-    FAIL,
-    INCONCLUSIVE,
-    NOT_COMPARABLE,
-    PASS,
     Change,
     ChangeKind,
     CounterLine,
     GateResult,
-    Hunk,
 )
 from profiler.check.outputs import format as fmt
 from profiler.check.rises import Rise, changed_places, failing, find_rises
@@ -113,76 +107,6 @@ def notes(result: GateResult) -> tuple[str, ...]:
     return tuple(map(sentence, result.notes))
 
 
-# ---------------------------------------------------------------- the verdict
-
-
-def verdict_sentence(result: GateResult) -> str:
-    """The verdict in one sentence: what failed, what is ruled out, or why it is open."""
-    return capitalized(listed(list(_verdict_parts(result))))
-
-
-def _verdict_parts(result: GateResult) -> Iterator[str]:
-    speed, counters = result.throughput, result.counters_state
-    if result.state == FAIL:
-        if speed is not None and speed.state == FAIL:
-            line = next(line for line in speed.lines if line.state == FAIL)  # the typical step's comes first
-            subject = "a typical step takes" if line is speed.lines[0] else "all steps together take"
-            yield f"{subject} {_change(line.slowdown or 0.0)} longer"
-        if failed := failing(result):
-            more = f" ({plural(len(failed) - 1, 'more counter')} too)" if len(failed) > 1 else ""
-            yield rise(failed[0], result.hunks) + more
-    elif result.state == PASS:
-        if speed is not None:
-            high = max((line.high for line in speed.lines if line.high is not None), default=None)
-            limit = "" if high is None else f"a slow-down above {_change(max(high, 0.0))} is ruled out"
-            yield limit or "no slow-down was found"
-        if counters == PASS:
-            yield "no counter rose" if result.counters else "nothing was counted"
-    else:
-        if speed is not None and speed.state == INCONCLUSIVE:
-            slowdown = speed.lines[0].slowdown if speed.lines else None
-            known = f"a change of {fmt.percent(slowdown)} may be noise"
-            yield "whether it is slower could not be determined" if fmt.percentage(slowdown) is None else known
-        if counters in (INCONCLUSIVE, NOT_COMPARABLE):
-            yield reasons(result.counters_reasons[:1]) or _undecided_counter(result.counters)
-
-
-def rise(line: CounterLine, hunks: Sequence[Hunk] = ()) -> str:
-    """`syncs rose from 1 to 2 per step at train.py:7 and 1 more line`
-
-    :param hunks: what the diff changed.
-    """
-    name = fmt.lowered(fmt.counter_title(line))
-    if line.after is not None and fmt.is_over_budget_only(line):
-        place = f", most at {fmt.location(line.largest[0])}" if line.largest else ""
-        return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0) + place
-    rises = find_rises((line,), hunks)
-    place = f" at {fmt.location(rises[0].changes[0])}" if rises and rises[0].lines == 1 else ""
-    if place and (more := sum(each.lines for each in rises[1:])):
-        place += f" and {plural(more, 'more line')}"
-    if line.before is None or line.after is None:
-        return f"{name} are new{place}"
-    before, after, _ = fmt.counter_amounts(line)
-    if before != after and line.after[0] > line.before[1]:
-        return f"{name} rose from {before} to {after} {counter_period(line.counter)}{place}"
-    risen = sum(change.after - change.before for change in line.changes)  # it fell as much at other lines, or more
-    return f"{name} rose by {fmt.amount(risen, line.counter)} {counter_period(line.counter)}{place}"
-
-
-def why(result: GateResult) -> Iterator[str]:
-    """What explains a result: the diff, a cause, where its time went, why it is open, what was not seen."""
-    speed = result.throughput
-    if result.state == FAIL:
-        yield from unwritten(result)
-        if result.causes or result.explanation:
-            yield plain(result.causes[0].sentence if result.causes else result.explanation)
-    elif result.state == INCONCLUSIVE:
-        if speed is not None and speed.reason is not None and speed.state == INCONCLUSIVE:
-            yield f"{capitalized(plain(sentence(speed.reason))).removesuffix('.')}."
-    else:
-        yield from (plain(sentence(note)) for note in result.notes if note.code in ("not-seen", "per-sample"))
-
-
 def _places_of(rise: Rise) -> str:
     """`train.py:12`, `12 lines of GPT.forward() and 2 more functions`."""
     first = rise.changes[0]
@@ -224,15 +148,6 @@ def unwritten(result: GateResult) -> Iterator[str]:
     places = [f"{plain(file)}:{number}" for file, number, _ in changed_places(result.hunks)]
     if places:
         yield f"The diff changed {_shortened(places, _MAX_FILES)}."
-
-
-def _undecided_counter(lines: Sequence[CounterLine]) -> str:
-    line = next((line for line in lines if line.state == INCONCLUSIVE), None)
-    return f"{line.counter}: {reasons(line.reasons)}" if line else "whether a counter rose could not be determined"
-
-
-def _change(slowdown: float) -> str:
-    return f"{abs(100 * math.expm1(slowdown)):.1f}%"
 
 
 # ---------------------------------------------------------------- reasons of the verdict on speed
@@ -391,7 +306,7 @@ def _packages(values: Values) -> str:
 
 _SPECS: Final[Mapping[str, Callable[[Any], str]]] = {
     "percent": fmt.percent,
-    "slower": lambda change: f"{_change(change)} {'slower' if change >= 0 else 'faster'}",
+    "slower": lambda change: f"{fmt.size(change)} {'slower' if change >= 0 else 'faster'}",
     "means": lambda lines: "; ".join(f"{line} {fmt.percent(mean)}" for line, mean in lines),
     "stalls": lambda added: (
         "" if added is None else f"; rare, long stalls of the candidate contribute {fmt.percent(added)} to it"

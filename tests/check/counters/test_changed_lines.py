@@ -11,7 +11,7 @@ from profiler.check.model import FAIL, PASS, Counted, CounterLine, GateResult, H
 from profiler.check.modes.judge import conclude
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
-from profiler.check.outputs.first_screen import first_screen
+from profiler.check.outputs.first_screen import first_screen, rise, why
 from profiler.core.notice import Notice
 
 Wait = tuple[int, float, str, str]
@@ -132,10 +132,10 @@ def test_an_earlier_wait_is_told_in_the_headline_the_remark_and_at_its_line() ->
     (line,) = compare([before, before], [after, after], Limits(), [change])
     assert text.reasons(line.reasons).endswith("before the backward pass, and after the backward pass in the base")
     told = "syncs rose by 1 per step at train.py:3"
-    assert text.rise(line, change.hunks) == told
+    assert rise(line, change.hunks) == told
     result = conclude(GateResult(counters=(line,), counters_state=FAIL, hunks=change.hunks))
     assert first_screen(result, "").headline.after == f": {told}", "a total that is the same did not rise"
-    assert list(text.why(result)) == ["The diff changed train.py:9."]
+    assert list(why(result)) == ["The diff changed train.py:9."]
     (changed,) = line.changes
     assert fmt.site(changed).startswith("+1 sync per step at train.py:3 (function_3, item), before the backward pass: ")
     (gone,) = line.other_changes

@@ -26,7 +26,7 @@ from profiler.check.model import (
 )
 from profiler.check.modes.judge import conclude, counted_causes, worse_causes
 from profiler.check.outputs import text
-from profiler.check.outputs.first_screen import first_screen
+from profiler.check.outputs.first_screen import first_screen, why
 from profiler.check.outputs.format import counter_name
 from profiler.check.outputs.json import result_json
 from profiler.check.outputs.machine import find_alerts
@@ -109,7 +109,7 @@ def test_the_reason_of_an_undecided_speed_follows_the_verdict() -> None:
     undecided = conclude(GateResult(throughput=speed))
     assert speed.reason is not None
     assert undecided.sentence == "A change of 0.0% may be noise"
-    assert [why.lower() for why in text.why(undecided)] == [f"{sentence(speed.reason)}.".lower()]
+    assert [why.lower() for why in why(undecided)] == [f"{sentence(speed.reason)}.".lower()]
     assert sentence(speed.reason) in render_markdown(undecided)
 
 
