@@ -69,11 +69,9 @@ def conclude(result: GateResult) -> GateResult:
 
 def _with_gain(line: CounterLine, *, has_baseline: bool) -> CounterLine:
     """A gain over equally many steps can be written down in the baseline, where there is one."""
-    if line.reasons[:1] != (_FEWER,):
+    if line.reasons[:1] != (_FEWER,) or (has_baseline and len(line.reasons) > 1):
         return line
-    if not has_baseline:
-        return replace(line, reasons=(_FEWER,))
-    return replace(line, reasons=(_TO_STORE,)) if len(line.reasons) == 1 else line
+    return replace(line, reasons=(_TO_STORE if has_baseline else _FEWER,))
 
 
 # ---------------------------------------------------------------- causes

@@ -77,8 +77,12 @@ def lowered(title: str) -> str:
 
 def counter_name(line: CounterLine) -> str:
     """The title among counters per step, such as in a table: 'Syncs', but 'Syncs per evaluation'."""
-    period = counter_period(line.counter)
-    return counter_title(line) if period == "per step" else f"{counter_title(line)} {period}"
+    return counter_title(line) if counter_period(line.counter) == "per step" else counter_and_period(line)
+
+
+def counter_and_period(line: CounterLine) -> str:
+    """'Syncs per step'"""
+    return f"{counter_title(line)} {counter_period(line.counter)}"
 
 
 def amount(value: float, counter: str) -> str:

@@ -13,7 +13,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final
 from urllib.parse import quote
@@ -27,6 +27,7 @@ from profiler.check.model import (
     NOT_COMPARABLE,
     PASS,
     STATES,
+    Change,
     ChangeKind,
     CounterLine,
     GateResult,
@@ -40,7 +41,6 @@ from profiler.check.outputs.first_screen import excerpt, hunk_at
 from profiler.check.rises import Rise, find_rises
 from profiler.core import units
 from profiler.core.facts import repository_folder
-from profiler.core.metrics import counter_period
 from profiler.core.terminal import plain
 from profiler.report.render.json import clean
 from profiler.report.text import capitalized, plural
@@ -116,11 +116,9 @@ class Alert:
     level: str
     """ERROR | WARNING | NOTE"""
     message: str
-    file: str
-    line: int
-    code: tuple[str, ...] = ()
-    """Function and operation; empty: the line has a cause of its own."""
-    properties: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    at: Change
+    """The line. That of a cause has no counter."""
+    properties: Mapping[str, str | Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ def find_alerts(result: GateResult) -> tuple[Alert, ...]:
 def _counter_case(result: GateResult, line: CounterLine) -> Case:
     before, after, allowed = fmt.counter_amounts(line)
     limit = "no limit" if line.allowed is None else f"at most {allowed} allowed"
-    title = f"{fmt.counter_title(line)} {counter_period(line.counter)}"
+    title = fmt.counter_and_period(line)
     reasons = filter(None, [plain(text.reasons(line.reasons))])
     rises = find_rises((line,), result.hunks)
     sentence = f"{title}: {after}, {fmt.base_noun(result)} {before}, {limit}"
@@ -211,7 +209,7 @@ def _is_worse(state: str | None, parts: Sequence[Case]) -> bool:
 def _rise_alert(result: GateResult, line: CounterLine, rise: Rise) -> Alert:
     """An alert at the line of a rise, with its cause where that is known; at the first line of many."""
     first, noun = rise.changes[0], fmt.base_noun(result)
-    title = f"{fmt.counter_title(line)} {counter_period(line.counter)}"
+    title = fmt.counter_and_period(line)
     before, after, _ = fmt.counter_amounts(line)
     message = f"{fmt.rise(first)}{fmt.function_and_operation(first)}" if rise.lines == 1 else text.rise_sentence(rise)
     message += f". {title}: {noun} {before}, candidate {after}."
@@ -231,9 +229,7 @@ def _rise_alert(result: GateResult, line: CounterLine, rise: Rise) -> Alert:
         "Counts are exact." + " Write an intended rise to the baseline: check --update." * (noun == "baseline"),
         NOTE if first.after <= first.before else _LEVELS.get(line.state, WARNING),
         message,
-        first.file,
-        first.line,
-        (first.function, first.operation),
+        first,
         properties,
     )
 
@@ -242,7 +238,7 @@ def _budget_alerts(line: CounterLine) -> Iterator[Alert]:
     """An alert for each line that counts most where a budget is exceeded."""
     if line.exceeded is None or line.after is None:
         return
-    title = f"{fmt.counter_title(line)} {counter_period(line.counter)}"
+    title = fmt.counter_and_period(line)
     sentence = capitalized(fmt.over_budget(line.counter, line.after[0], line.exceeded))
     for change in line.largest:
         after = fmt.amount(change.after, line.counter)
@@ -252,9 +248,7 @@ def _budget_alerts(line: CounterLine) -> Iterator[Alert]:
             "Have the line do less, or raise the budget.",
             ERROR if any(reason.code == "above-budget" for reason in line.reasons) else WARNING,
             f"{sentence}; {after} of it at this line.",
-            change.file,
-            change.line,
-            (change.function, change.operation),
+            change,
             {"budget": fmt.amount(line.exceeded, line.counter), "after": after},
         )
 
@@ -268,9 +262,8 @@ def _cause_alert(cause: WorseCause, level: str) -> Alert:
         cause.fix,
         level,
         f"{cause.sentence} {cause.fix}",
-        cause.file,
-        cause.line,
-        properties={**known, "cause": cause.rule},
+        Change("", cause.file, cause.line, "", "", 0.0, 0.0),
+        {**known, "cause": cause.rule},
     )
 
 
@@ -312,7 +305,8 @@ def _fingerprints(alerts: Iterable[Alert], repository: RepositoryPaths) -> Itera
     """A digest of rule, file, function and operation of each alert, which stays when its line moves."""
     counts = Counter[str]()
     for alert in alerts:
-        digest = _digest(alert.rule, repository.label(alert.file), *alert.code)
+        code = (alert.at.function, alert.at.operation) if alert.at.counter else ()
+        digest = _digest(alert.rule, repository.label(alert.at.file), *code)
         counts[digest] += 1
         # several of the same function and operation are numbered in their order
         yield _digest(digest, str(counts[digest])) if counts[digest] > 1 else digest
@@ -351,19 +345,19 @@ def _sarif_result(alert: Alert, rule_index: int, digest: str, repository: Reposi
 
 
 def _sarif_location(alert: Alert, repository: RepositoryPaths) -> dict[str, Any]:
-    file, path = repository.relative(alert.file), PurePath(alert.file)
-    name = (file or (path.as_posix() if path.is_absolute() else alert.file) or "unknown").encode("utf-8", "replace")
+    file, path = repository.relative(alert.at.file), PurePath(alert.at.file)
+    name = (file or (path.as_posix() if path.is_absolute() else alert.at.file) or "unknown").encode("utf-8", "replace")
     artifact = {"uri": quote(name, safe="/")}
     if file is not None:
         artifact["uriBaseId"] = ROOT
     elif path.is_absolute():  # elsewhere, by its complete path (3.4.3: a URI)
         artifact["uri"] = f"file://{artifact['uri']}"
     # code scanning shows nothing without a line, so an unknown one becomes the first
-    line = max(1, alert.line)
+    line = max(1, alert.at.line)
     region = {"startLine": line, "startColumn": 1, "endLine": line}
     location: dict[str, Any] = {"physicalLocation": {"artifactLocation": artifact, "region": region}}
-    if alert.code and alert.code[0]:
-        location["logicalLocations"] = [{"fullyQualifiedName": alert.code[0], "kind": "function"}]
+    if alert.at.function:
+        location["logicalLocations"] = [{"fullyQualifiedName": alert.at.function, "kind": "function"}]
     return location
 
 
@@ -438,13 +432,12 @@ def workflow_commands(result: GateResult, repository: RepositoryPaths) -> tuple[
         title = f"{case.name}: {f'fewer{refresh}' if is_passed else case.state}"
         alerts = case.fewer or () if is_passed else [each for each in case.alerts if each.level != NOTE]
         for alert in alerts:
-            file, place = repository.relative(alert.file), (alert.file, alert.line)
+            file, place = repository.relative(alert.at.file), (alert.at.file, alert.at.line)
             if file is None:
-                where = f"{alert.file}:{alert.line}: " if alert.file and alert.line > 0 else ""
-                commands[kind].append(command(kind, where + alert.message, title=title))
+                commands[kind].append(command(kind, f"{fmt.location(alert.at)}: {alert.message}", title=title))
             elif place not in shown:
                 shown.add(place)
-                commands[kind].append(command(kind, alert.message, title=title, file=file, line=alert.line))
+                commands[kind].append(command(kind, alert.message, title=title, file=file, line=alert.at.line))
         if not alerts:
             commands[kind].append(command(kind, case.message, title=title))
     commands[WARNING] += [command(WARNING, line, title="A warning about this check") for line in text.warnings(result)]

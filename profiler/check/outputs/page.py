@@ -39,8 +39,6 @@ from profiler.report.table import Field, make_table, missing_cell, seconds_cell,
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
 """Titles that sections of the comparison have too."""
-_GROUPS: Final = {"check": "code", "check-counters": "device", "check-throughput": "time", "check-method": "evidence"}
-"""Section of the check -> the group of the page in which it stands, as those of the comparison do."""
 _COUNTING: Final = ("Counters are those of measured steps, each compared with what its baseline and its limits allow.",)
 _MEASURING: Final = (
     "Each round starts fresh processes of both sides, which run in short alternating blocks, the other one paused.",
@@ -59,9 +57,8 @@ def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = (
         comparison.append(replace(section, key=f"comparison-{section.key}", title=title))
     title = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
     subtitle = " · ".join(("Performance check", *time_and_duration(result)))
-    sections = (replace(section, group=_GROUPS[section.key]) for section in gate_sections(result))
     first = first_screen(result, tuple(time_and_duration(result)))
-    return b.Report(title, subtitle, (*sections, *comparison), first)
+    return b.Report(title, subtitle, (*gate_sections(result), *comparison), first)
 
 
 def time_and_duration(result: GateResult) -> Iterator[str]:
@@ -100,7 +97,7 @@ def _verdict(result: GateResult) -> b.Section:
         *_items("Lines that count less, or only moved", (*map(fmt.site, fewer), *text.moved_lines(ordered))),
         *_items("Warnings", text.warnings(result)),
     )
-    return b.Section("check", "Causes and lines", blocks, brief=blocks)
+    return b.Section("check", "Causes and lines", blocks, blocks, "code")
 
 
 def _items(title: str, lines: Iterable[str]) -> list[b.Items]:
@@ -125,7 +122,7 @@ def _counters(result: GateResult) -> b.Section:
     reason = plain(text.reasons(result.counters_reasons))
     if not result.counters:
         missing = b.NotMeasured("Counters", reason or "no counter was compared")
-        return b.Section("check-counters", "Counters", (missing,), brief=(missing,))
+        return b.Section("check-counters", "Counters", (missing,), (missing,), "device")
     is_updatable = result.mode == "baseline" and any(line.state == FAIL for line in result.counters)
     hint = [b.Text("If this is intended: --update REASON")] if is_updatable else []
     # stable: within a group the order of the result
@@ -137,7 +134,7 @@ def _counters(result: GateResult) -> b.Section:
     others = f"{unchanged:,} other{'s' * (unchanged != 1)}" if notable else f"All {unchanged:,}"
     brief += [b.Text(f"{others} unchanged.")] if unchanged else []
     table = _counter_table(result, ordered, caption)
-    return b.Section("check-counters", "Counters", (*hint, table), brief=(*brief, *hint))
+    return b.Section("check-counters", "Counters", (*hint, table), (*brief, *hint), "device")
 
 
 def _counter_table(result: GateResult, lines: Sequence[CounterLine], caption: str) -> b.Table:
@@ -173,7 +170,7 @@ def _throughput(result: GateResult, speed: Throughput) -> b.Section:
     ]
     columns = tuple(figure for figure in figures if figure[1])
     blocks = (summary, *([b.Group(columns)] if columns else []), *rounds_table(speed))
-    return b.Section("check-throughput", "Throughput", blocks, brief=(summary,))
+    return b.Section("check-throughput", "Throughput", blocks, (summary,), "time")
 
 
 def _time_table(result: GateResult, speed: Throughput, caption: str) -> b.Table:
@@ -214,7 +211,7 @@ def _method(result: GateResult) -> b.Section:
     ]
     if result.machine:
         blocks.append(make_table("Machine", _FACT_FIELDS, result.machine.items()))
-    return b.Section("check-method", "Method", tuple(blocks), brief=tuple(items))
+    return b.Section("check-method", "Method", tuple(blocks), tuple(items), "evidence")
 
 
 _SIDE_FIELDS: Final = (
@@ -238,11 +235,6 @@ def step_times(measured: Round, side: str) -> list[float]:
     return [step / 1e9 for block in measured.blocks if block.side == side for step in block.steps]
 
 
-def rounds_with_slowdowns(speed: Throughput) -> Iterator[tuple[Round, float | None]]:
-    """Every round with the slow-down of its typical step."""
-    return zip(speed.rounds, chain(speed.round_slowdowns, repeat(None)), strict=False)
-
-
 def slowdown_figure(result: GateResult) -> Iterator[b.IntervalChart]:
     """Estimates with their bounds and the rounds behind them; nothing if nothing was measured."""
     speed = result.throughput
@@ -252,7 +244,8 @@ def slowdown_figure(result: GateResult) -> Iterator[b.IntervalChart]:
     for index, line in enumerate(speed.lines):
         value = fmt.percentage(line.slowdown)
         if value is not None:
-            dots = _percentages(speed.round_slowdowns) if index == 0 else ()  # only of the typical step
+            rounds = () if index else speed.round_slowdowns  # only of the typical step
+            dots = tuple(dot for each in rounds if (dot := fmt.percentage(each)) is not None)
             low, high = fmt.percentage(line.low), fmt.percentage(line.high)
             label = fmt.slower_or_faster(line.slowdown)
             rows.append(b.Interval(line.name, _TONES[CANDIDATE], dots, value, low, high, label))
@@ -269,10 +262,6 @@ def slowdown_figure(result: GateResult) -> Iterator[b.IntervalChart]:
         "neighbouring blocks.",
         levels=tuple(levels),
     )
-
-
-def _percentages(slowdowns: Iterable[float | None]) -> tuple[float, ...]:
-    return tuple(value for slowdown in slowdowns if (value := fmt.percentage(slowdown)) is not None)
 
 
 def step_time_figure(speed: Throughput) -> Iterator[b.Lines]:
@@ -306,7 +295,8 @@ def _step_time_curve(speed: Throughput, side: str) -> b.Curve:
 def rounds_table(speed: Throughput) -> Iterator[b.Table]:
     """Start order, step times, slow-down and conditions of every round; nothing without rounds."""
     if speed.rounds:
-        yield make_table("Every round", _ROUND_FIELDS, rounds_with_slowdowns(speed), _ROUNDS_NOTE)
+        rows = zip(speed.rounds, chain(speed.round_slowdowns, repeat(None)), strict=False)
+        yield make_table("Every round", _ROUND_FIELDS, rows, _ROUNDS_NOTE)
 
 
 def _step_cell(measured: Round, side: str) -> b.Cell:

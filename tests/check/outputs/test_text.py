@@ -210,7 +210,7 @@ def test_an_exceeded_budget_is_in_every_output() -> None:
     failed = above_budget(Budget(fail=2e6))
     assert failed.sentence == f"P{expected[1:]}, most at train.py:9"
     (alert,) = find_alerts(failed)
-    assert (alert.rule, alert.level, alert.file, alert.line) == ("budget/peak_bytes", "error", "train.py", 9)
+    assert (alert.rule, alert.level, alert.at.file, alert.at.line) == ("budget/peak_bytes", "error", "train.py", 9)
     assert alert.message == f"P{expected[1:]}; 3.00 MB of it at this line."
     (line,) = result_json(failed)["counters"]["lines"]
     assert (line["exceeded_budget"], line["largest"][0]["line"]) == (2e6, 9)
