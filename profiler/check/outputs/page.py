@@ -162,7 +162,7 @@ def _ends_cell(line: CounterLine, index: int, ends: tuple[float, float] | None) 
 
 
 def _throughput(result: GateResult, speed: Throughput) -> b.Section:
-    caption = f"Throughput: {speed.state}" + (f", {plain(text.sentence(speed.reason))}" if speed.reason else "")
+    caption = speed.state + (f": {plain(text.sentence(speed.reason))}" if speed.reason else "")
     summary = _time_table(result, speed, caption) if speed.lines else b.Text(caption)
     figures: list[tuple[str, tuple[b.Block, ...]]] = [
         ("Slow-down of the candidate", tuple(slowdown_figure(result))),
