@@ -135,7 +135,9 @@ def why(result: GateResult) -> Iterator[str]:
 
 def _undecided_counter(lines: Sequence[CounterLine]) -> str:
     line = next((line for line in lines if line.state == INCONCLUSIVE), None)
-    return f"{line.counter}: {text.reasons(line.reasons)}" if line else "whether a counter rose could not be determined"
+    if line is None:
+        return "whether a counter rose could not be determined"
+    return f"{fmt.lowered(fmt.counter_title(line))}: {text.reasons(line.reasons)}"
 
 
 # ---------------------------------------------------------------- chips
@@ -302,7 +304,8 @@ def _after_fail(result: GateResult) -> Iterator[b.Action]:
     elif not risen:
         yield b.Action("Have these lines do less, or give the counter a larger budget", command=_check(result))
     elif not result.causes:
-        yield b.Action("Remove what was added at these lines, then check again", command=_check(result))
+        where = " at these lines" * any(line.changes for line in failing(result))
+        yield b.Action(f"Remove what was added{where}, then check again", command=_check(result))
 
 
 def _to_settle(result: GateResult) -> Iterator[b.Action]:
