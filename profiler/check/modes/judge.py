@@ -40,7 +40,8 @@ def judge(
     :raises ValueError: nothing was compared.
     """
     warnings = (*result.warnings, *budget_warnings(result.counters), *unused_limits(result))
-    result = replace(result, warnings=warnings, hunks=tuple(hunks or ()))
+    # a comparison with a baseline has its diff already
+    result = replace(result, warnings=warnings, hunks=result.hunks if hunks is None else tuple(hunks))
     if times is not None and hunks is not None:
         result = replace(result, slower_lines=slower_lines(*times, hunks))
     timed: tuple[WorseCause, ...] = ()

@@ -21,7 +21,7 @@ from profiler.check.model import (
     Location,
     WorseCause,
 )
-from profiler.check.modes.judge import changed_first, conclude, counted_causes, worse_causes
+from profiler.check.modes.judge import changed_first, conclude, counted_causes, judge, worse_causes
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
@@ -176,6 +176,12 @@ def test_of_a_hunk_the_added_code_that_calls_is_told() -> None:
 
 
 # ---------------------------------------------------------------- causes
+
+
+def test_the_diff_of_a_baseline_stays() -> None:
+    result = judged(model(1), model(2), HUNK)
+    assert judge(result).hunks == (HUNK,)
+    assert judge(result, hunks=()).hunks == ()
 
 
 def test_a_finding_at_a_line_far_from_every_change_is_not_new() -> None:
