@@ -66,6 +66,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "profiler.check.outputs": (
         "profiler.check.model",
+        "profiler.check.rises",
         "profiler.check.history",
         "profiler.analyse.changepoints",
         "profiler.report",

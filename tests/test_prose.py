@@ -20,8 +20,6 @@ ALLOWED = {
     "profiler/check/worktree/git.py: 'not a git repository' in why",
     "profiler/check/worktree/git.py: 'must be run in a work tree' in why",
     "profiler/check/worktree/git.py: 'dubious ownership' in why",
-    # capitalizes the first word
-    "profiler/check/outputs/text.py: sentence.partition(' ')",
     # a mapping of settings
     "reference_trainer/performance/config.py: name in why",
 }

@@ -45,8 +45,8 @@ class LintCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler.check import lint_baseline
+        from profiler.check.lint_text import lint_json, lint_lines
         from profiler.check.modes.lint import lint
-        from profiler.check.outputs.lint_text import lint_json, lint_lines
         from profiler.report.text import plural
 
         words = args.words[1:] if args.words[:1] == ["--"] else args.words

@@ -28,14 +28,13 @@ import profiler
 from profiler import __version__
 from profiler.__main__ import main
 from profiler.check.model import GateResult, Limits
-from profiler.check.modes.finish import conclude
-from profiler.check.outputs import alerts
+from profiler.check.modes.judge import conclude
 from profiler.check.outputs import json as check_json
-from profiler.check.outputs.alerts import RepositoryPaths
-from profiler.check.outputs.cases import render_junit, workflow_commands
+from profiler.check.outputs import machine
 from profiler.check.outputs.history import history_report, print_history
+from profiler.check.outputs.machine import RepositoryPaths, render_junit, workflow_commands
 from profiler.check.outputs.page import gate_report
-from profiler.check.outputs.summary import print_result, render_markdown
+from profiler.check.outputs.write import print_result, render_markdown
 from profiler.check.speed.verdict import throughput
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.build import build_report
@@ -170,7 +169,7 @@ def made_up_result(name: str) -> Output:
             "page": report_markdown.render(gate_report(result)),
             "JUnit": render_junit(result),
             "annotations": "\n".join(workflow_commands(result, repository)),
-            "SARIF": alerts.render_sarif(result, repository).replace(__version__, "<version>"),
+            "SARIF": machine.render_sarif(result, repository).replace(__version__, "<version>"),
         }
     )
     return output

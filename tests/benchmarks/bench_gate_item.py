@@ -61,7 +61,7 @@ def test_found_on_every_run(edit: tuple[str, str, str], tmp_path: Path) -> None:
     for _ in range(RUNS):
         done = check(tmp_path, *words, "--", *COMMANDS[edit])
         said = " ".join(done.stdout.split())
-        named = re.search(r"rose by 1 per step at (\S+):(\d+)", said)
+        named = re.search(r"rose from \S+ to \S+ per step at (\S+):(\d+)", said)
         found += done.returncode == 1 and bool(named) and named[2] == str(line) and named[1].endswith(Path(file).name)
     print(f"\n{file}: unchanged {same.count(0)} of {RUNS} PASS; one wait more: {found} of {RUNS} FAIL at line {line}")
     assert (same.count(0), found) == (RUNS, RUNS)

@@ -27,9 +27,9 @@ from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
 from profiler.check.counters.file_changes import file_changes
 from profiler.check.model import FAIL, Counted, CounterLine, GateResult, Limits
-from profiler.check.modes.finish import conclude
+from profiler.check.modes.judge import conclude
 from profiler.check.outputs.first_screen import first_screen
-from profiler.check.outputs.rises import failing, find_rises
+from profiler.check.rises import failing, find_rises
 from profiler.run.model import Run
 from profiler.run.tables import ENV_COUNT
 from tests.benchmarks.planted_faults import FAULTS

@@ -38,7 +38,7 @@ def test_update_then_check_then_a_higher_counter(here: Path, capsys: pytest.Capt
     assert main(["check", "--baseline", "b.json", "--out", "same", "--", *train()]) == 0
     change_syncs(1)
     assert main(["check", "--baseline", "b.json", "--out", "more", "--", *train()]) == 1
-    assert "syncs rose by 1 per step" in " ".join(capsys.readouterr().out.lower().split())
+    assert "syncs rose from 3 to 4 per step" in " ".join(capsys.readouterr().out.lower().split())
     change_syncs(-1)
     assert main(["check", "--baseline", "b.json", "--out", "less", "--", *train()]) == 0
     assert "--update" in capsys.readouterr().out
@@ -197,7 +197,7 @@ def test_a_revision_and_a_baseline_are_compared_to_at_once(baseline: list[str]) 
     Path("train.py").write_text(STEPPING.replace('"syncs", syncs', '"syncs", syncs + 2'))
     assert main([*baseline, "--against", "HEAD", *SOON, "--", *train()]) == 1
     report: dict[str, Any] = check_report()
-    assert "syncs rose by 2 per step" in str(report["sentence"]).lower()
+    assert "syncs rose from 3 to 5 per step" in str(report["sentence"]).lower()
     assert report["baseline_file"] == "b.json"
     assert str(report["candidate"]["commit"]).endswith("+changes")
     assert len(git("worktree", "list").splitlines()) == 1
@@ -231,7 +231,7 @@ def test_the_baseline_of_pyproject_is_used_or_reported_as_unused(options: tuple[
     if code == 3:
         report = check_report()
         assert "was not used" in str(report["notes"])
-        assert "time limit" in str(report["sentence"]).lower()
+        assert "time limit" in report["throughput"]["reason"]
 
 
 def test_the_candidate_has_its_commit_and_step_time(baseline: list[str]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from profiler.__main__ import main
 from profiler.check import history
 from profiler.check.modes import finish
-from profiler.check.outputs.summary import print_result
+from profiler.check.outputs.write import print_result
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive, process_tree
 from tests.check.speed.programs import ROOT

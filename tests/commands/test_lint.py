@@ -11,9 +11,9 @@ import torch
 
 from profiler.__main__ import main
 from profiler.check import lint_baseline
+from profiler.check.lint_text import lint_lines
 from profiler.check.model import Change, LintFinding, LintResult
 from profiler.check.modes.lint import find, pinned_copy
-from profiler.check.outputs.lint_text import lint_lines
 from profiler.core.errors import ProfilerError
 from tests.commands.check_programs import make_repository
 from tests.fakes.counting import at, lines_of, one

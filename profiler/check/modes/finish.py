@@ -20,7 +20,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final
 
-from profiler.check.counters.compare import budget_warnings, unused_limits, worst
 from profiler.check.model import (
     BASE,
     CANDIDATE,
@@ -28,21 +27,17 @@ from profiler.check.model import (
     INCONCLUSIVE,
     NOT_COMPARABLE,
     PASS,
-    CounterLine,
     GateResult,
+    Hunk,
 )
-from profiler.check.modes.causes import changed_first, counted_causes, worse_causes
+from profiler.check.modes.judge import judge
 from profiler.check.outputs import json
-from profiler.check.outputs.alerts import RepositoryPaths
-from profiler.check.outputs.cases import workflow_commands
-from profiler.check.outputs.summary import append_summary, print_result
-from profiler.check.outputs.text import verdict_sentence
-from profiler.check.outputs.write import write_all
+from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
+from profiler.check.outputs.write import append_summary, print_result, write_all
 from profiler.check.settings import Settings
-from profiler.check.slower_lines import LineTimes, slower_lines
+from profiler.check.slower_lines import LineTimes
 from profiler.check.speed.interrupts import deferred_signals, last_signal
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.notice import Notice
 from profiler.report.write import write_text
 
 if TYPE_CHECKING:
@@ -89,24 +84,19 @@ def _finish(
         seconds=time.monotonic() - settings.started,
         out=str(settings.out),
         options=settings.options,
-        warnings=(*result.warnings, *budget_warnings(result.counters), *unused_limits(result)),
         notes=(*result.notes, *settings.notes),
     )
     comparison: Comparison | None = None
     with reported("the page has no comparison of the runs"):
         comparison = _compare_runs(sides)
-    if comparison is not None and any(side.detail for side in (sides or {}).values()):
-        result = replace(result, explanation=comparison.verdict)  # it tells where the time went
-    is_failed = FAIL in (result.counters_state, result.throughput and result.throughput.state)
-    changed: GateResult | None = None
-    if diff is not None and is_failed:
+    times: tuple[LineTimes, LineTimes] | None = None
+    hunks: tuple[Hunk, ...] | None = None
+    if diff is not None and FAIL in (result.counters_state, result.throughput and result.throughput.state):
         with reported("the lines that changed could not be shown"):
-            changed = _with_changes(result, comparison, diff)
-    result = changed or result
-    timed = tuple(worse_causes(comparison, changed.hunks if changed else None)) if comparison is not None else ()
-    known = {cause.rule for cause in timed}
-    counted = (cause for cause in counted_causes(result.counters) if cause.rule not in known)
-    result = conclude(replace(result, causes=changed_first((*timed, *counted), result.hunks)))
+            times = _line_times(result, comparison, diff)
+            files = [change.file for line in result.counters for change in line.changes]
+            hunks = diff.hunks([*files, *(file for file, _ in times[1].lines)] if times else files)
+    result = judge(result, comparison, times, hunks)
     _print(result)
     complete = _write(result, settings.out, comparison)
     if summary := os.environ.get(SUMMARY):
@@ -118,30 +108,6 @@ def _finish(
         return int(Exit.USAGE)
     passes = result.state in (INCONCLUSIVE, NOT_COMPARABLE) and result.limits.inconclusive == "pass"
     return int(Exit.OK if passes else _EXIT_CODES.get(result.state, Exit.NOT_COMPARABLE))
-
-
-def conclude(result: GateResult) -> GateResult:
-    """The result with its state, as bad as its worst part, and its sentence.
-
-    :raises ValueError: it has no part.
-    """
-    parts = [result.counters_state, result.throughput.state if result.throughput else None]
-    states = [state for state in parts if state is not None]
-    if not states:
-        raise ValueError("nothing was compared")
-    counters = tuple(_with_gain(line, has_baseline=bool(result.baseline_file)) for line in result.counters)
-    result = replace(result, counters=counters, state=worst(states))
-    return replace(result, sentence=verdict_sentence(result))
-
-
-def _with_gain(line: CounterLine, *, has_baseline: bool) -> CounterLine:
-    """A gain over equally many steps can be written down in the baseline, where there is one."""
-    fewer = Notice("fewer")
-    if line.reasons[:1] != (fewer,):
-        return line
-    if not has_baseline:
-        return replace(line, reasons=(fewer,))
-    return replace(line, reasons=(Notice("fewer-than-baseline"),)) if len(line.reasons) == 1 else line
 
 
 class reported:  # noqa: N801 - a context manager, as contextlib.suppress is
@@ -206,20 +172,17 @@ def _append_to_history(path: Path, result: GateResult) -> bool:
     return False
 
 
-def _with_changes(result: GateResult, comparison: Comparison | None, diff: SourceDiff) -> GateResult | None:
-    """The result with the lines that take longer, and with what the diff changed; None: git cannot tell it."""
+def _line_times(
+    result: GateResult, comparison: Comparison | None, diff: SourceDiff
+) -> tuple[LineTimes, LineTimes] | None:
+    """The time of each side by line; None: a side has no recording, or no step of it was timed."""
     base, candidate = comparison.sides if comparison else (None, None)
-    times = None
     if base and candidate and base.detail and candidate.detail and result.base.step_time and result.candidate.step_time:
-        times = (
+        return (
             LineTimes.of(base.detail, str(diff.base_folder), result.base.step_time),
             LineTimes.of(candidate.detail, str(diff.folder), result.candidate.step_time),
         )
-    files = [change.file for line in result.counters for change in line.changes]
-    hunks = diff.hunks([*files, *(file for file, _ in times[1].lines)] if times else files)
-    if hunks is None:
-        return None
-    return replace(result, hunks=hunks, slower_lines=slower_lines(*times, hunks) if times else None)
+    return None
 
 
 def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
@@ -266,7 +229,7 @@ def report_error(error: ProfilerError | OSError) -> ReportedError:
         message = str(error)
     line = " ".join(message.split())
     if is_true(ACTIONS):
-        from profiler.check.outputs.summary import escape
+        from profiler.check.outputs.write import escape
         from profiler.core.terminal import plain
 
         with suppress(OSError):

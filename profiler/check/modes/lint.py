@@ -19,7 +19,7 @@ from profiler.check.counters.changed_lines import amounts_by_line
 from profiler.check.counters.operators import GROWTH
 from profiler.check.counters.paths import portable_path, root_folder
 from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted, LintFinding, LintResult
-from profiler.check.modes.causes import copied_bytes, rule_of_line, rules
+from profiler.check.modes.judge import Copied, copied_bytes, rule_of_line, rules
 from profiler.check.modes.sides import load_recordings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import record_steps
@@ -173,22 +173,16 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
     copied = copied_bytes(changes)
     seen: set[tuple[str, str, int]] = set()
     for change in sorted(changes, key=lambda each: (each.file, each.line, each.counter)):
-        rule: RuleText | None = None
-        instead = ""
-        if change.counter == GROWTH:
-            if (change.file, change.line) in counted.growing:
-                rule, instead = memory_creep, memory_creep.code
-        elif change.after < _EVERY_STEP and change.counter not in _NOT_PER_STEP:
+        is_growing = change.counter == GROWTH and (change.file, change.line) in counted.growing
+        is_usual = change.after >= _EVERY_STEP or change.counter in _NOT_PER_STEP
+        if not is_usual or (change.counter == GROWTH and not is_growing) or _is_copy_to_device(change, copied):
             continue
-        elif change.counter == "h2d":
-            rule = rule_of_line(change, copied)
-            filled = filled_on_device(change.source)
-            if filled is not None:
-                rule, instead = made_on_host, filled
-            elif rule is None and change.operation.endswith("pageable"):
-                rule, instead = pageable_copies, pinned_copy(change.source) or _PINNED_COPY
-        elif change.counter != "syncs" or not _is_copy_to_device(change, copied):
-            rule = rule_of_line(change, copied)
+        rule = rule_of_line(change, copied)
+        instead = memory_creep.code if is_growing else ""
+        if change.counter == "h2d" and rule is made_on_host:
+            instead = filled_on_device(change.source) or ""
+        elif change.counter == "h2d" and rule is None and change.operation.endswith("pageable"):
+            rule, instead = pageable_copies, pinned_copy(change.source) or _PINNED_COPY
         if rule is None or IGNORE in change.source or (key := (rule.name, change.file, change.line)) in seen:
             continue
         seen.add(key)
@@ -236,7 +230,7 @@ def _lines(counted: Counted, source: Callable[[str, int], str]) -> Iterator[Chan
             yield Change(counter, line.file, line.number, line.function, line.operation, 0.0, amount, text)
 
 
-def _is_copy_to_device(change: Change, copied: object) -> bool:
+def _is_copy_to_device(change: Change, copied: Copied) -> bool:
     """Whether a wait is that of a copy to the device, which is a finding of its own."""
     place = change.file, change.line, change.function
-    return change.operation.endswith(_COPY) and isinstance(copied, dict) and place in copied
+    return change.counter == "syncs" and change.operation.endswith(_COPY) and place in copied

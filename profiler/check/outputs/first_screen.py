@@ -21,12 +21,12 @@ from profiler.check.model import (
 )
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
-from profiler.check.outputs.rises import Rise, changed_places, failing, find_rises
+from profiler.check.rises import Rise, changed_places, failing, find_rises
 from profiler.core.metrics import counter_period
 from profiler.core.terminal import called_as, plain
 from profiler.report import blocks as b
 from profiler.report.table import short_path
-from profiler.report.text import listed, plural
+from profiler.report.text import capitalized, listed, plural
 
 JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", NOT_COMPARABLE: "open", FAIL: "bad"}
 _PLACES: Final = 5
@@ -50,82 +50,94 @@ def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
     :param when: the time of the check, and how long it took, as far as they are known.
     """
     places = tuple(shown_places(result))
+    note = _places_note(result, places) if result.state == FAIL else ""
     return b.FirstScreen(
         (f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}", *when),
-        _headline(result),
-        tuple(_why(result)),
+        b.Headline("", result.state, f": {fmt.lowered(plain(result.sentence))}", JUDGED.get(result.state, "open")),
+        tuple(why(result)),
         tuple(_chips(result)),
-        places_title="Lines that take longer, or do more" if places else "Lines",
+        places_title="Lines that take longer, or do more" if places else "Lines" if note else "",
         places=places,
-        places_note=_places_note(result, places),
+        places_note=note,
         actions=tuple(_actions(result))[:_ACTIONS],
     )
 
 
-# ---------------------------------------------------------------- state and amount
+# ---------------------------------------------------------------- the verdict
 
 
-def _headline(result: GateResult) -> b.Headline:
-    """`FAIL: a typical step takes 5.3% longer, and syncs rose from 1 to 2 per step`"""
-    parts = list(_amounts(result))
-    return b.Headline("", result.state, f": {listed(parts)}" if parts else "", JUDGED.get(result.state, "open"))
+def verdict_sentence(result: GateResult) -> str:
+    """The verdict in one sentence: what failed, what is ruled out, or why it is open."""
+    return capitalized(listed(list(_verdict_parts(result))))
 
 
-def _amounts(result: GateResult) -> Iterator[str]:
-    speed, counters = result.throughput, result.counters
-    failed = failing(result)
+def _verdict_parts(result: GateResult) -> Iterator[str]:
+    speed, counters = result.throughput, result.counters_state
     if result.state == FAIL:
-        for line in speed.lines if speed is not None and speed.state == FAIL else ():
-            if line.state == FAIL:
-                subject = "all steps together take" if line.name.startswith("all") else f"a {plain(line.name)} takes"
-                yield f"{subject} {fmt.percent(line.slowdown).lstrip('+-')} longer"
-                break
-        if failed:
-            rest = len(failed) - 1
-            yield _rise(failed[0], result.hunks) + (f" ({plural(rest, 'more counter')} too)" if rest else "")
+        if speed is not None and speed.state == FAIL:
+            line = next(line for line in speed.lines if line.state == FAIL)  # the typical step's comes first
+            subject = "a typical step takes" if line is speed.lines[0] else "all steps together take"
+            yield f"{subject} {fmt.size(line.slowdown or 0.0)} longer"
+        if failed := failing(result):
+            more = f" ({plural(len(failed) - 1, 'more counter')} too)" if len(failed) > 1 else ""
+            yield rise(failed[0], result.hunks) + more
     elif result.state == PASS:
-        limits = [each for each in speed.lines if fmt.ruled_out(each)] if speed is not None else []
-        if limits:
-            yield f"a slow-down above {fmt.ruled_out(max(limits, key=lambda each: each.high or 0.0))} is ruled out"
-        elif speed is not None:
-            yield "no slow-down was found"
-        if counters:
-            yield "no counter rose"
+        if speed is not None:
+            high = max((line.high for line in speed.lines if line.high is not None), default=None)
+            limit = "" if high is None else f"a slow-down above {fmt.size(max(high, 0.0))} is ruled out"
+            yield limit or "no slow-down was found"
+        if counters == PASS:
+            yield "no counter rose" if result.counters else "nothing was counted"
     else:
         if speed is not None and speed.state == INCONCLUSIVE:
-            first = speed.lines[0] if speed.lines else None
-            if first is not None and fmt.percentage(first.slowdown) is not None:
-                yield f"a change of {fmt.percent(first.slowdown)} may be noise"
-            else:
-                yield "whether it is slower could not be determined"
-        if result.counters_state in (INCONCLUSIVE, NOT_COMPARABLE):
-            yield text.reasons(result.counters_reasons[:1]) or "counters could not be compared"
+            slowdown = speed.lines[0].slowdown if speed.lines else None
+            known = f"a change of {fmt.percent(slowdown)} may be noise"
+            yield "whether it is slower could not be determined" if fmt.percentage(slowdown) is None else known
+        if counters in (INCONCLUSIVE, NOT_COMPARABLE):
+            yield text.reasons(result.counters_reasons[:1]) or _undecided_counter(result.counters)
 
 
-def _rise(line: CounterLine, hunks: Sequence[Hunk]) -> str:
-    title = fmt.counter_title(line)
+def rise(line: CounterLine, hunks: Sequence[Hunk] = ()) -> str:
+    """`syncs rose from 1 to 2 per step at train.py:7 and 1 more line`
+
+    :param hunks: what the diff changed.
+    """
+    name = fmt.lowered(fmt.counter_title(line))
     if line.after is not None and fmt.is_over_budget_only(line):
-        return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0)
+        place = f", most at {fmt.location(line.largest[0])}" if line.largest else ""
+        return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0) + place
+    rises = find_rises((line,), hunks)
+    place = f" at {fmt.location(rises[0].changes[0])}" if rises and rises[0].lines == 1 else ""
+    if place and (more := sum(each.lines for each in rises[1:])):
+        place += f" and {plural(more, 'more line')}"
     if line.before is None or line.after is None:
-        return f"{title[:1].lower()}{title[1:]} are new"
+        return f"{name} are new{place}"
     before, after, _ = fmt.counter_amounts(line)
-    if before == after or line.after[0] <= line.before[1]:  # only lines rose
-        return text.rise(line, hunks)
-    period = counter_period(line.counter)
-    return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rose from {before} to {after} {period}"
+    if before != after and line.after[0] > line.before[1]:
+        return f"{name} rose from {before} to {after} {counter_period(line.counter)}{place}"
+    risen = sum(change.after - change.before for change in line.changes)  # it fell as much at other lines, or more
+    return f"{name} rose by {fmt.amount(risen, line.counter)} {counter_period(line.counter)}{place}"
 
 
-def _why(result: GateResult) -> Iterator[str]:
-    """What explains a result: the diff, a cause, where its time went, what was not seen; else its sentence."""
-    notes = [note for note in result.notes if note.code in ("not-seen", "per-sample")]
-    told = list(text.unwritten(result)) if result.state == FAIL else []
-    yield from told
-    if result.state == FAIL and (result.causes or result.explanation):
-        yield plain(result.causes[0].sentence if result.causes else result.explanation)
-    elif result.state in (FAIL, INCONCLUSIVE):
-        yield from () if told else (text.headline(result),)
+def why(result: GateResult) -> Iterator[str]:
+    """What explains a result: the diff, a cause, where its time went, why it is open, what was not seen."""
+    speed = result.throughput
+    if result.state == FAIL:
+        yield from text.unwritten(result)
+        if result.causes or result.explanation:
+            yield plain(result.causes[0].sentence if result.causes else result.explanation)
+    elif result.state == INCONCLUSIVE:
+        if speed is not None and speed.reason is not None and speed.state == INCONCLUSIVE:
+            yield f"{capitalized(plain(text.sentence(speed.reason))).removesuffix('.')}."
     else:
-        yield from (plain(text.sentence(note)) for note in notes)
+        yield from (plain(text.sentence(note)) for note in result.notes if note.code in ("not-seen", "per-sample"))
+
+
+def _undecided_counter(lines: Sequence[CounterLine]) -> str:
+    line = next((line for line in lines if line.state == INCONCLUSIVE), None)
+    if line is None:
+        return "whether a counter rose could not be determined"
+    return f"{fmt.lowered(fmt.counter_title(line))}: {text.reasons(line.reasons)}"
 
 
 # ---------------------------------------------------------------- chips
@@ -152,13 +164,10 @@ def _chips(result: GateResult) -> Iterator[b.Chip]:
         yield b.Chip(f"{failed} of {number} fail{'s' * (failed == 1)}" if failed else f"{number}, none fails")
     if warnings := text.warnings(result):
         yield b.Chip(plural(len(warnings), "warning"), "warning", " ".join(warnings))
-    if machine := ", ".join(filter(None, (result.machine.get("cpu"), _cores(result), result.machine.get("GPU")))):
+    facts = result.machine
+    cores = f"{facts['cores']} core{'s' * (facts['cores'] != '1')}" if facts.get("cores") else ""
+    if machine := ", ".join(filter(None, (facts.get("cpu"), cores, facts.get("GPU")))):
         yield b.Chip(plain(machine))
-
-
-def _cores(result: GateResult) -> str:
-    cores = result.machine.get("cores", "")
-    return f"{plain(cores)} core{'s' * (cores != '1')}" if cores else ""
 
 
 # ---------------------------------------------------------------- lines
@@ -167,41 +176,43 @@ def _cores(result: GateResult) -> str:
 def shown_places(result: GateResult) -> Iterator[b.CodePlace]:
     """The lines of a FAIL at which counters rose or that take longer, those that the diff wrote first. Where it wrote
     none of them, the lines that it changed are the first. A hunk stands at its first line."""
-    shown: set[Hunk] = set()
-    failed = failing(result)
-    rises = list(find_rises(failed, result.hunks))
-    slower = sorted(result.slower_lines or (), key=lambda line: not line.is_changed)
-    places = list[tuple[bool, tuple[str, int], b.CodePlace]]()  # each with whether the diff changed it
-    if any(True for _ in text.unwritten(result)):
+    places: dict[tuple[str, int], b.CodePlace] = {}
+    changed: set[tuple[str, int]] = set()
+
+    def add(file: str, line: int, place: b.CodePlace, *, is_changed: bool) -> None:
+        known = places.get((file, line))
+        places[file, line] = replace(place, change=f"{known.change}; {place.change}") if known else place
+        if is_changed:
+            changed.add((file, line))
+
+    if any(text.unwritten(result)):
         for file, number, source in list(changed_places(result.hunks))[:_CHANGED_PLACES]:
-            names = (f"{name}:{number}" for name in (short_path(plain(file)), plain(file)))
-            place = b.CodePlace(0.0, next(names), plain(source), next(names), _CHANGED)
-            places.append((True, (file, number), place))
-    rises += [Rise((each,)) for line in failed if fmt.is_over_budget_only(line) for each in line.largest]
-    places += [(each.is_written, (each.changes[0].file, each.changes[0].line), _counted(each)) for each in rises]
-    step = result.base.step_time or 0.0
-    for each in slower:
-        key, place = (each.file, each.line), _slower(each, step)
-        at = next((index for index, (_, known, _) in enumerate(places) if known == key), None)
-        if at is None:
-            places.append((each.is_changed, key, place))
-        else:  # one line for both
-            is_changed, _, counted = places[at]
-            place = replace(place, change=f"{counted.change}; {place.change}")
-            places[at] = is_changed or each.is_changed, key, place
-    places.sort(key=lambda each: not each[0])
-    for _, (file, line), place in places[:_PLACES]:
-        hunk = hunk_at(result, file, line)
-        if hunk is None or hunk in shown:
-            yield place
-            continue
-        shown.add(hunk)
-        yield replace(place, diff=excerpt(hunk, line))
+            path = f"{plain(file)}:{number}"
+            place = b.CodePlace(0.0, f"{short_path(plain(file))}:{number}", plain(source), path, _CHANGED)
+            add(file, number, place, is_changed=True)
+    failed = failing(result)
+    largest = (Rise((each,)) for line in failed if fmt.is_over_budget_only(line) for each in line.largest)
+    for rise in (*find_rises(failed, result.hunks), *largest):
+        first = rise.changes[0]
+        add(first.file, first.line, _counted(rise), is_changed=rise.is_written)
+    for each in sorted(result.slower_lines or (), key=lambda line: not line.is_changed):
+        add(each.file, each.line, _slower(each, result.base.step_time or 0.0), is_changed=each.is_changed)
+    shown: set[Hunk] = set()
+    for file, line in sorted(places, key=lambda place: place not in changed)[:_PLACES]:
+        place, hunk = places[file, line], hunk_at(result, file, line)
+        if hunk is not None and hunk not in shown:
+            shown.add(hunk)
+            place = replace(place, diff=excerpt(hunk, line))
+        yield place
 
 
 def hunk_at(result: GateResult, file: str, line: int) -> Hunk | None:
-    """The part of the diff that changed this line of the candidate, or one beside it."""
-    return next((hunk for hunk in result.hunks if hunk.file == file and _changes_line(hunk, line)), None)
+    """The part of the diff that adds this line of the candidate or one beside it, or removes one there."""
+    for hunk in result.hunks:
+        lines = (number for number, code in hunk.numbered() if not code.startswith(" "))
+        if hunk.file == file and any(abs(number - line) <= 1 for number in lines):
+            return hunk
+    return None
 
 
 def _counted(rise: Rise) -> b.CodePlace:
@@ -239,11 +250,6 @@ def _slower(line: SlowerLine, step: float) -> b.CodePlace:
     )
 
 
-def _changes_line(hunk: Hunk, line: int) -> bool:
-    """Whether a hunk adds this line of the candidate or one beside it, or removes one there."""
-    return any(abs(number - line) <= 1 and not text.startswith(" ") for number, text in hunk.numbered())
-
-
 def excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
     """The lines of a hunk around a line, at most _HUNK_LINES."""
     numbered = list(hunk.numbered())
@@ -255,8 +261,6 @@ def excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
 
 
 def _places_note(result: GateResult, places: Sequence[b.CodePlace]) -> str:
-    if result.state != FAIL:
-        return "A line is named only where the check fails."
     notes = []
     if result.slower_lines:
         notes.append("Times are shares by stack samples, of a step as the rounds measured it.")
@@ -300,7 +304,8 @@ def _after_fail(result: GateResult) -> Iterator[b.Action]:
     elif not risen:
         yield b.Action("Have these lines do less, or give the counter a larger budget", command=_check(result))
     elif not result.causes:
-        yield b.Action("Remove what was added at these lines, then check again", command=_check(result))
+        where = " at these lines" * any(line.changes for line in failing(result))
+        yield b.Action(f"Remove what was added{where}, then check again", command=_check(result))
 
 
 def _to_settle(result: GateResult) -> Iterator[b.Action]:

@@ -15,7 +15,6 @@ from profiler.check.model import (
     INCONCLUSIVE,
     LOOKS,
     MEASURE,
-    PASS,
     POWER,
     Change,
     ChangeKind,
@@ -71,10 +70,19 @@ def counter_title(line: CounterLine) -> str:
     return f"{capitalized(name)}{f', {WORKERS}' if line.scope == 'worker' else ''}"
 
 
+def lowered(title: str) -> str:
+    """A title within a sentence: 'syncs', but 'H2D copies'."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() or title[1:2] == " " else title
+
+
 def counter_name(line: CounterLine) -> str:
     """The title among counters per step, such as in a table: 'Syncs', but 'Syncs per evaluation'."""
-    period = counter_period(line.counter)
-    return counter_title(line) if period == "per step" else f"{counter_title(line)} {period}"
+    return counter_title(line) if counter_period(line.counter) == "per step" else counter_and_period(line)
+
+
+def counter_and_period(line: CounterLine) -> str:
+    """'Syncs per step'"""
+    return f"{counter_title(line)} {counter_period(line.counter)}"
 
 
 def amount(value: float, counter: str) -> str:
@@ -179,14 +187,6 @@ def site(change: Change, note: str = "") -> str:
     return f"{rise(change)} at {location(change)}{gone}{function_and_operation(change)}{stage}{note}{source}"
 
 
-def slower_line(line: SlowerLine) -> str:
-    """'train.py:104 (train_step): 400 µs → 3.10 ms per step, changed by the diff'."""
-    before, after = slower_times(line)
-    function = f" ({plain(line.function)})" if line.function not in ("", "<module>") else ""
-    changed = ", changed in this diff" if line.is_changed else ""
-    return f"{plain(line.file)}:{line.line}{function}: {before} → {after} per step{changed}"
-
-
 def slower_times(line: SlowerLine) -> tuple[str, str]:
     """The time of a line in the base and in the candidate; 0 for a line that took none."""
     times = (
@@ -213,6 +213,11 @@ def percent(slowdown: float | None) -> str:
         return units.NOT_MEASURED
     text = f"{value:+,.1f}%"
     return "0.0%" if text in {"+0.0%", "-0.0%"} else text
+
+
+def size(slowdown: float) -> str:
+    """'5.2%', whether slower or faster."""
+    return f"{abs(100 * math.expm1(slowdown)):.1f}%"
 
 
 def slower_or_faster(slowdown: float | None) -> str:
@@ -258,35 +263,6 @@ def ruled_out(line: TimeLine) -> str | None:
     return None if percentage(line.high) is None else percent(max(line.high or 0.0, 0.0)).lstrip("+")
 
 
-def detectable(line: TimeLine, state: str) -> tuple[str, ...]:
-    """What the rounds rule out and what they could have detected; nothing if they have detected that much.
-
-    :param state: of the line (`line_state`).
-    """
-    unconfirmed = line.slowdown is not None and line.smallest is not None and line.slowdown >= line.smallest
-    if state == FAIL or (state == INCONCLUSIVE and unconfirmed):
-        return ()
-    limit = ruled_out(line) if state == PASS else None
-    first = () if limit is None else (f"slower by more than {limit} is ruled out",)
-    if percentage(line.smallest) is None:
-        return (*first, "from which slow-down on it would have been a FAIL: not measured")
-    start = percent(line.smallest)
-    if state == INCONCLUSIVE and line.rounds < LOOKS[0]:
-        return (*first, f"so few rounds would show a FAIL only from {start} on ({DETECTED})")
-    return (*first, f"from {start} on it would have been a FAIL ({DETECTED})")
-
-
-def outlook(result: GateResult, line: TimeLine, state: str) -> list[str]:
-    """What the rounds rule out or could have detected, and what would settle the line.
-
-    :param state: of the line (`line_state`).
-    """
-    effort = remaining_effort(result, line)
-    if line.state == INCONCLUSIVE and line.rounds < LOOKS[0] and percentage(line.smallest) is None:
-        return [effort]
-    return [*detectable(line, state), *([f"to settle it: {effort}"] if effort else [])]
-
-
 def remaining_effort(result: GateResult, line: TimeLine) -> str:
     """'12 more rounds (about 141 s)': what would probably settle it; empty if it is settled."""
     if line.state == INCONCLUSIVE and line.rounds < LOOKS[0]:
@@ -298,25 +274,6 @@ def remaining_effort(result: GateResult, line: TimeLine) -> str:
     limit = result.limits.max_rounds
     beyond = f": more than the {limit:,} that max_rounds allows" if measured + line.more_rounds > limit else ""
     return f"{plural(line.more_rounds, 'more round')}{f' ({time})' if time else ''}{beyond}"
-
-
-def counter_sentence(line: CounterLine, base: str, reasons: str) -> str:
-    """'Syncs per step: 13, baseline 12, at most 12 allowed; REASONS'."""
-    before, after, allowed = counter_amounts(line)
-    limit = "no limit" if line.allowed is None else f"at most {allowed} allowed"
-    tail = f"; {plain(reasons)}" if reasons else ""
-    return f"{counter_title(line)} {counter_period(line.counter)}: {after}, {base} {before}, {limit}{tail}"
-
-
-def time_sentence(result: GateResult, line: TimeLine, state: str) -> str:
-    """'typical step: +5.2% (+4.1% to +6.3%) over 5 rounds; ...'.
-
-    :param state: of the line (`line_state`).
-    """
-    ends = interval(line.low, line.high)
-    estimate = slower_or_faster(line.slowdown) + (f" ({ends})" if ends else "")
-    measured = f"{plain(line.name)}: {estimate} over {plural(line.rounds, 'round')}"
-    return "; ".join((measured, *outlook(result, line, state)))
 
 
 # ---------------------------------------------------------------- sides

@@ -5,41 +5,40 @@ The page shows all blocks; the terminal and the summary of a job show the brief 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
+from statistics import median, quantiles
 from typing import Final
 
 from profiler.check.model import (
+    BASE,
+    CANDIDATE,
     FAIL,
     PASS,
     ChangeKind,
+    Conditions,
     CounterLine,
     GateResult,
+    Round,
     SideInfo,
     Throughput,
     TimeLine,
 )
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
-from profiler.check.outputs.figures import percent_cell, rounds_table, slowdown_figure, step_time_figure
-from profiler.check.outputs.first_screen import JUDGED, first_screen, shown_places
-from profiler.check.outputs.rises import find_rises
+from profiler.check.outputs.first_screen import JUDGED, first_screen
+from profiler.check.rises import find_rises
 from profiler.core import units
+from profiler.core.terminal import plain
 from profiler.report import blocks as b
 from profiler.report.build import local_time
-from profiler.report.table import Field, make_table, missing_cell
+from profiler.report.table import Field, make_table, missing_cell, seconds_cell, share_cell
 
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
-_CHANGES_TITLE: Final = "Lines at which counters changed"
-_LESS_TITLE: Final = "Lines that count less, or only moved"
-_DIFF_TITLE: Final = "What the diff changed there"
-_MAX_DIFFS: Final = 3
-"""Parts of a diff that the verdict shows; all of them are in check.json."""
-_SLOWER_TITLE: Final = "Lines that take longer"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
 """Titles that sections of the comparison have too."""
-_GROUPS: Final = {"check": "code", "check-counters": "device", "check-throughput": "time", "check-method": "evidence"}
-"""Section of the check -> the group of the page in which it stands, as those of the comparison do."""
 _COUNTING: Final = ("Counters are those of measured steps, each compared with what its baseline and its limits allow.",)
 _MEASURING: Final = (
     "Each round starts fresh processes of both sides, which run in short alternating blocks, the other one paused.",
@@ -58,11 +57,8 @@ def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = (
         comparison.append(replace(section, key=f"comparison-{section.key}", title=title))
     title = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
     subtitle = " · ".join(("Performance check", *time_and_duration(result)))
-    verdict, *sections = (replace(section, group=_GROUPS[section.key]) for section in gate_sections(result))
-    # the first screen has the state, the sentence and the amounts
-    verdict = replace(verdict, title="Causes and lines", blocks=verdict.blocks[1:])
     first = first_screen(result, tuple(time_and_duration(result)))
-    return b.Report(title, subtitle, (verdict, *sections, *comparison), first)
+    return b.Report(title, subtitle, (*gate_sections(result), *comparison), first)
 
 
 def time_and_duration(result: GateResult) -> Iterator[str]:
@@ -88,35 +84,25 @@ def gate_sections(result: GateResult) -> tuple[b.Section, ...]:
 
 
 def _verdict(result: GateResult) -> b.Section:
-    callout = b.Callout(text.headline(result), "verdict", result.state, judged=JUDGED.get(result.state, ""))
-    explanation = [b.Text(result.explanation)] if result.explanation else []
-    causes = [b.Items(text.causes(result), "Causes that appeared or grew")] if result.causes else []
-    warnings = text.warnings(result)
-    items = [b.Items(warnings, "Warnings")] if warnings else []
+    """Causes, all lines, and warnings: what the first screen has no room for."""
     # those of a FAIL first
     ordered = sorted(result.counters, key=lambda line: line.state == PASS)
     rises = find_rises((line for line in ordered if line.state != PASS), result.hunks)
     rises += find_rises((line for line in ordered if line.state == PASS), result.hunks)
-    sites = [b.Items(tuple(map(text.rise_sentence, rises)), _CHANGES_TITLE)] if rises else []
-    less, diffs = list(_less(ordered)), list(_diffs(result))
-    slower = [b.Items(tuple(map(fmt.slower_line, result.slower_lines)), _SLOWER_TITLE)] if result.slower_lines else []
-    brief: list[b.Block] = [callout, *explanation, *causes, *slower, *sites, *diffs, *less, *items]
-    return b.Section("check", "Check", (callout, *explanation, *causes, *sites, *less, *items), brief=tuple(brief))
+    fewer = [change for line in ordered for change in line.other_changes if change.kind is not ChangeKind.MOVED]
+    blocks: tuple[b.Block, ...] = (
+        *([b.Text(result.explanation)] if result.explanation and result.causes else []),
+        *_items("Causes that appeared or grew", text.causes(result)),
+        *_items("Lines at which counters changed", map(text.rise_sentence, rises)),
+        *_items("Lines that count less, or only moved", (*map(fmt.site, fewer), *text.moved_lines(ordered))),
+        *_items("Warnings", text.warnings(result)),
+    )
+    return b.Section("check", "Causes and lines", blocks, blocks, "code")
 
 
-def _diffs(result: GateResult) -> Iterator[b.Items]:
-    """The parts of the diff that have the first lines."""
-    found = [place for place in shown_places(result) if place.diff]
-    for number, place in enumerate(found[:_MAX_DIFFS]):
-        yield b.Items((f"at {place.path}",), "" if number else _DIFF_TITLE, "\n".join(place.diff))
-
-
-def _less(lines: Sequence[CounterLine]) -> Iterator[b.Items]:
-    """The lines that count less or are gone, and how many only moved."""
-    fewer = [change for line in lines for change in line.other_changes if change.kind is not ChangeKind.MOVED]
-    items = (*map(fmt.site, fewer), *text.moved_lines(lines))
-    if items:
-        yield b.Items(items, _LESS_TITLE)
+def _items(title: str, lines: Iterable[str]) -> list[b.Items]:
+    items = tuple(lines)
+    return [b.Items(items, title)] if items else []
 
 
 def _slowdown_cell(line: TimeLine) -> b.Cell:
@@ -133,25 +119,22 @@ def _state_cell(state: str) -> b.Cell:
 
 
 def _counters(result: GateResult) -> b.Section:
+    reason = plain(text.reasons(result.counters_reasons))
     if not result.counters:
-        reason = text.reasons(result.counters_reasons) or "no counter was compared"
-        missing = b.NotMeasured("Counters", reason)
-        return b.Section("check-counters", "Counters", (missing,), brief=(missing,))
-    reason = text.unstated_counters_reason(result)
+        missing = b.NotMeasured("Counters", reason or "no counter was compared")
+        return b.Section("check-counters", "Counters", (missing,), (missing,), "device")
     is_updatable = result.mode == "baseline" and any(line.state == FAIL for line in result.counters)
     hint = [b.Text("If this is intended: --update REASON")] if is_updatable else []
     # stable: within a group the order of the result
     ordered = sorted(result.counters, key=lambda line: (line.state == PASS, not fmt.is_changed(line)))
     notable = [line for line in ordered if line.state != PASS or fmt.is_changed(line)]
     unchanged = len(ordered) - len(notable)
-    title = "Counters per step"
-    summary = f"{title}: {result.counters_state}" + (f", {reason}" if reason else "")
-    brief: list[b.Block] = [_counter_table(result, notable, summary)] if notable else [b.Text(summary)]
+    caption = f"Counters per step: {result.counters_state}" + (f", {reason}" if reason else "")
+    brief: list[b.Block] = [_counter_table(result, notable, caption) if notable else b.Text(caption)]
     others = f"{unchanged:,} other{'s' * (unchanged != 1)}" if notable else f"All {unchanged:,}"
     brief += [b.Text(f"{others} unchanged.")] if unchanged else []
-    above = [b.Text(f"{result.counters_state}: {reason}")] if reason else []
-    blocks: list[b.Block] = [*above, *hint, _counter_table(result, ordered, title)]
-    return b.Section("check-counters", "Counters", tuple(blocks), brief=(*brief, *hint))
+    table = _counter_table(result, ordered, caption)
+    return b.Section("check-counters", "Counters", (*hint, table), (*brief, *hint), "device")
 
 
 def _counter_table(result: GateResult, lines: Sequence[CounterLine], caption: str) -> b.Table:
@@ -179,21 +162,15 @@ def _ends_cell(line: CounterLine, index: int, ends: tuple[float, float] | None) 
 
 
 def _throughput(result: GateResult, speed: Throughput) -> b.Section:
-    reason = text.unstated_speed_reason(result)
-    blocks: list[b.Block] = [b.Text(f"{speed.state}: {reason}")] if reason else []
-    summary = f"Throughput: {speed.state}" + (f", {reason}" if reason else "")
-    brief: list[b.Block] = [_time_table(result, speed, summary)] if speed.lines else [b.Text(summary)]
-    if speed.lines:
-        blocks.append(_time_table(result, speed, "What the rounds show"))
+    caption = speed.state + (f": {plain(text.sentence(speed.reason))}" if speed.reason else "")
+    summary = _time_table(result, speed, caption) if speed.lines else b.Text(caption)
     figures: list[tuple[str, tuple[b.Block, ...]]] = [
         ("Slow-down of the candidate", tuple(slowdown_figure(result))),
         ("Time of a step", tuple(step_time_figure(speed))),
     ]
-    if columns := tuple(figure for figure in figures if figure[1]):
-        blocks.append(b.Group(columns))
-    blocks += rounds_table(speed)
-    missing = (b.NotMeasured("Throughput", "no round was run"),)
-    return b.Section("check-throughput", "Throughput", tuple(blocks) or missing, brief=tuple(brief))
+    columns = tuple(figure for figure in figures if figure[1])
+    blocks = (summary, *([b.Group(columns)] if columns else []), *rounds_table(speed))
+    return b.Section("check-throughput", "Throughput", blocks, (summary,), "time")
 
 
 def _time_table(result: GateResult, speed: Throughput, caption: str) -> b.Table:
@@ -234,7 +211,7 @@ def _method(result: GateResult) -> b.Section:
     ]
     if result.machine:
         blocks.append(make_table("Machine", _FACT_FIELDS, result.machine.items()))
-    return b.Section("check-method", "Method", tuple(blocks), brief=tuple(items))
+    return b.Section("check-method", "Method", tuple(blocks), tuple(items), "evidence")
 
 
 _SIDE_FIELDS: Final = (
@@ -246,3 +223,116 @@ _FACT_FIELDS: Final = (
     Field[tuple[str, str]]("Fact", lambda fact: b.Cell(fact[0])),
     Field[tuple[str, str]]("Value", lambda fact: b.Cell(fact[1])),
 )
+
+
+# ---------------------------------------------------------------- figures and table of the rounds
+
+_TONES: Final = {BASE: b.side_tone(0), CANDIDATE: b.side_tone(1)}
+
+
+def step_times(measured: Round, side: str) -> list[float]:
+    """Seconds of every step of one side in a round."""
+    return [step / 1e9 for block in measured.blocks if block.side == side for step in block.steps]
+
+
+def slowdown_figure(result: GateResult) -> Iterator[b.IntervalChart]:
+    """Estimates with their bounds and the rounds behind them; nothing if nothing was measured."""
+    speed = result.throughput
+    if speed is None:
+        return
+    rows = []
+    for index, line in enumerate(speed.lines):
+        value = fmt.percentage(line.slowdown)
+        if value is not None:
+            rounds = () if index else speed.round_slowdowns  # only of the typical step
+            dots = tuple(dot for each in rounds if (dot := fmt.percentage(each)) is not None)
+            low, high = fmt.percentage(line.low), fmt.percentage(line.high)
+            label = fmt.slower_or_faster(line.slowdown)
+            rows.append(b.Interval(line.name, _TONES[CANDIDATE], dots, value, low, high, label))
+    if not rows:
+        return
+    detect = result.limits.detect
+    levels = [b.Level("no change:", 0.0, "0%")]
+    levels += [b.Level("detected:", 100 * detect, fmt.share(detect))] if math.isfinite(detect) else []
+    yield b.IntervalChart(
+        "Estimates with their bounds, and every round",
+        "percent of a step's time; to the right: slower",
+        tuple(rows),
+        note="Lines: the estimate with its one-sided bounds. Dots: the typical step of each round, from pairs of "
+        "neighbouring blocks.",
+        levels=tuple(levels),
+    )
+
+
+def step_time_figure(speed: Throughput) -> Iterator[b.Lines]:
+    """The step time of each side by round, which shows drifts; nothing without rounds."""
+    curves = tuple(curve for side in (BASE, CANDIDATE) if (curve := _step_time_curve(speed, side)).x)
+    if curves:
+        yield b.Lines(
+            "Median step of each side, round by round",
+            "round",
+            "ms",
+            (b.Panel("", curves),),
+            note="Bars: the middle half of a side's steps.",
+            numbered=True,
+        )
+
+
+def _step_time_curve(speed: Throughput, side: str) -> b.Curve:
+    times = [(item.number, [1e3 * step for step in step_times(item, side)]) for item in speed.rounds]
+    points = [(number, steps) for number, steps in times if steps]
+    quartiles = [quantiles(steps, n=4) if len(steps) > 1 else [steps[0]] * 3 for _, steps in points]
+    return b.Curve(
+        side,
+        _TONES[side],
+        tuple(float(number) for number, _ in points),
+        tuple(median(steps) for _, steps in points),
+        tuple(low for low, _, _ in quartiles),
+        tuple(high for _, _, high in quartiles),
+    )
+
+
+def rounds_table(speed: Throughput) -> Iterator[b.Table]:
+    """Start order, step times, slow-down and conditions of every round; nothing without rounds."""
+    if speed.rounds:
+        rows = zip(speed.rounds, chain(speed.round_slowdowns, repeat(None)), strict=False)
+        yield make_table("Every round", _ROUND_FIELDS, rows, _ROUNDS_NOTE)
+
+
+def _step_cell(measured: Round, side: str) -> b.Cell:
+    times = step_times(measured, side)
+    return seconds_cell(median(times)) if times else missing_cell("it took no step")
+
+
+def _load_cell(conditions: Conditions) -> b.Cell:
+    if conditions.load is None:
+        return missing_cell(fmt.NOT_REPORTED)
+    cores = "" if conditions.cores is None else f"on {conditions.cores:,}"
+    return b.Cell(units.significant(conditions.load, 2), cores, sort=conditions.load)
+
+
+def _steal_cell(conditions: Conditions) -> b.Cell:
+    return missing_cell(fmt.NOT_REPORTED) if conditions.steal is None else share_cell(conditions.steal)
+
+
+_ROUND_FIELDS: Final[tuple[Field[tuple[Round, float | None]], ...]] = (
+    Field("Round", lambda row: b.Cell(f"{row[0].number}", note=row[0].kind, sort=row[0].number)),
+    Field("Start order", lambda row: b.Cell(", ".join(row[0].slots))),
+    Field("Base step", lambda row: _step_cell(row[0], BASE), number=True),
+    Field("Candidate step", lambda row: _step_cell(row[0], CANDIDATE), number=True),
+    Field("Slow-down", lambda row: percent_cell(row[1], "too few blocks"), number=True),
+    Field("Load", lambda row: _load_cell(row[0].conditions), number=True),
+    Field("Steal", lambda row: _steal_cell(row[0].conditions), number=True),
+    Field("Throttled by", lambda row: b.Cell(", ".join(row[0].conditions.throttled) or b.NOTHING)),
+)
+_ROUNDS_NOTE: Final = (
+    "Steps: medians of the round. Slow-down: of the typical step, from pairs of neighbouring blocks, as in the "
+    "verdict; not the ratio of the medians. Load: runnable threads of all programs, on so many cores. Steal: share "
+    "of the cores' time that other virtual machines took. Throttled by: what kept clocks low."
+)
+
+
+def percent_cell(slowdown: float | None, reason: str) -> b.Cell:
+    """A slow-down in percent; missing for `reason` if it is not a number."""
+    value = fmt.percentage(slowdown)
+    return missing_cell(reason) if value is None else b.Cell(fmt.percent(slowdown).removesuffix("%"), "%", sort=value)

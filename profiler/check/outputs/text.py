@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from profiler.analyse.finding import RuleText
 from profiler.check.model import (
-    FAIL,
-    INCONCLUSIVE,
-    NOT_COMPARABLE,
-    PASS,
     Change,
     ChangeKind,
     CounterLine,
     GateResult,
-    Hunk,
-    Throughput,
 )
 from profiler.check.outputs import format as fmt
-from profiler.check.outputs.rises import Rise, changed_places, failing, find_rises
-from profiler.core.metrics import counter_period, counter_unit, find_counter
+from profiler.check.rises import Rise, changed_places, failing, find_rises
+from profiler.core.metrics import counter_period, counter_unit
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
 from profiler.core.units import shorten, significant
@@ -31,8 +24,6 @@ from profiler.run.model import Site
 
 _MAX_MOVES: Final = 3
 """Lines that moved to another function or file and are named."""
-_MAX_COUNTERS: Final = 3
-"""Counters that the verdict names."""
 _MAX_LENGTH: Final = 60
 """Characters of a value that is quoted."""
 _MAX_FILES: Final = 3
@@ -48,12 +39,12 @@ Values = Mapping[str, Any]
 
 
 class _Formatter(string.Formatter):
-    """`str.format` with `{change:percent}` for a slow-down and `{number:round}` for '1 round', '2 rounds'."""
+    """`str.format` with the words of `_SPECS` for a value, and `{number:round}` for '1 round', '2 rounds'."""
 
     def format_field(self, value: Any, spec: str) -> str:
-        if spec == "percent":
-            return fmt.percent(value)
-        return plural(value, spec) if len(spec) > 1 and spec.isalpha() else format(value, spec)
+        if spec in _SPECS:
+            return _SPECS[spec](value)
+        return plural(value, spec) if len(spec) > 1 and spec.replace(" ", "").isalpha() else format(value, spec)
 
 
 def sentence(notice: Notice) -> str:
@@ -85,18 +76,11 @@ def counted_cause(rule: RuleText, line: CounterLine, change: Change) -> str:
     """`The host waits for the device in the middle of each step at train.py:7 (hidden-sync): syncs per step rose from 1
     to 2 there.`"""
     before, after = fmt.amounts((change.before, change.after), line.counter)
-    title = fmt.counter_title(line)
-    counter = f"{title[:1].lower()}{title[1:]}" if title[1:2].islower() else title
+    counter = fmt.lowered(fmt.counter_title(line))
     place = at(Site(change.file, change.line, change.function)) if change.file else ""
     rose = f"{counter} {counter_period(line.counter)} rose from {before} to {after}"
     earlier = "".join(f", {sentence(reason)}" for reason in line.reasons if reason.code == "waits-earlier")
     return f"{rule.title}{place} ({rule.name}): {rose} there{earlier}."
-
-
-def headline(result: GateResult) -> str:
-    """The verdict's sentence with a capital letter, unless it begins with a name."""
-    sentence = plain(result.sentence)
-    return capitalized(sentence) if sentence.partition(" ")[0].isalpha() else sentence
 
 
 def moved_lines(lines: Sequence[CounterLine]) -> tuple[str, ...]:
@@ -121,89 +105,6 @@ def _destination(change: Change) -> str:
 
 def notes(result: GateResult) -> tuple[str, ...]:
     return tuple(map(sentence, result.notes))
-
-
-def unstated_counters_reason(result: GateResult) -> str:
-    """Why counters could not be compared; empty if the sentence of the verdict states it."""
-    told = result.state == result.counters_state and result.state in (INCONCLUSIVE, NOT_COMPARABLE)
-    return "" if told else plain(reasons(result.counters_reasons))
-
-
-def unstated_speed_reason(result: GateResult) -> str:
-    """The reason of the verdict on speed; empty if the sentence of the verdict states it."""
-    speed = result.throughput
-    if speed is None or speed.reason is None or result.state == speed.state == INCONCLUSIVE:
-        return ""
-    return plain(sentence(speed.reason))
-
-
-# ---------------------------------------------------------------- the verdict
-
-
-def verdict_sentence(result: GateResult) -> str:
-    """The verdict in one sentence."""
-    return capitalized("; ".join(_verdict_parts(result)))
-
-
-def _verdict_parts(result: GateResult) -> Iterator[str]:
-    """The parts of the verdict, failures first; for a PASS, the evidence for it."""
-    speed, counters = result.throughput, result.counters_state
-    if speed is not None and speed.state == FAIL:
-        yield _slower(speed)
-    if counters == FAIL:
-        yield _risen(failing(result), result.hunks)
-    if result.state == FAIL:
-        return
-    if counters in (INCONCLUSIVE, NOT_COMPARABLE):
-        yield reasons(result.counters_reasons) or _undecided_counter(result.counters)
-    if speed is not None and speed.state == INCONCLUSIVE:
-        yield f"whether it is slower could not be determined{f': {sentence(speed.reason)}' if speed.reason else ''}"
-    if result.state != PASS:
-        return
-    if counters == PASS:
-        yield "no counter rose" if result.counters else "nothing was counted"
-    if speed is not None:
-        yield _as_fast(speed)
-
-
-def _slower(speed: Throughput) -> str:
-    line = next(line for line in speed.lines if line.state == FAIL)  # the typical step's comes first
-    bound = f", at least {_change(line.low)}" if line.low is not None and line.low > 0 else ""
-    subject = "the typical step takes" if line is speed.lines[0] else "all steps together take"
-    return f"{subject} {_change(line.slowdown or 0.0)} longer{bound}"
-
-
-def _risen(lines: Sequence[CounterLine], hunks: Sequence[Hunk]) -> str:
-    shown = ", ".join(rise(line, hunks, is_first=not at) for at, line in enumerate(lines[:_MAX_COUNTERS]))
-    return shown + (f", and {plural(len(lines) - _MAX_COUNTERS, 'more counter')}" if len(lines) > _MAX_COUNTERS else "")
-
-
-def rise(line: CounterLine, hunks: Sequence[Hunk] = (), *, is_first: bool = True) -> str:
-    """By how much a counter rose, and where.
-
-    :param hunks: what the diff changed.
-    :param is_first: False: what the diff changed is told already, and so are the unchanged lines.
-    """
-    if line.after is not None and fmt.is_over_budget_only(line):
-        place = f", most at {fmt.location(line.largest[0])}" if line.largest else ""
-        return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0) + place
-    if line.before is None or line.after is None:
-        return line.counter
-    counter = find_counter(line.counter)
-    name = counter.plural if counter else line.counter
-    workers = " in loader workers" if line.scope == "worker" else ""
-    rises = find_rises((line,), hunks)
-    location = f" at {_places_of(rises[0])}" if rises and (is_first or rises[0].lines == 1) else ""
-    risen = line.after[0] - line.before[1]
-    if rises and any(reason.code == "lines-rose" for reason in line.reasons):
-        risen = sum(change.after - change.before for change in line.changes)
-    if others := sum(each.lines for each in rises[1:]) if location else 0:
-        location += f" and {plural(others, 'more line')}"
-    places = [f"{file}:{number}" for file, number, _ in changed_places(hunks)]
-    if rises and places and is_first and not any(each.is_written for each in rises):
-        location += f" (the diff changed {_shortened(places, 1)})"
-    amount = fmt.amount(risen, line.counter) if counter_unit(line.counter) else f"{risen:,.4g}"
-    return f"{name} rose by {amount} {counter_period(line.counter)}{workers}{location}"
 
 
 def _places_of(rise: Rise) -> str:
@@ -249,24 +150,6 @@ def unwritten(result: GateResult) -> Iterator[str]:
         yield f"The diff changed {_shortened(places, _MAX_FILES)}."
 
 
-def _undecided_counter(lines: Sequence[CounterLine]) -> str:
-    line = next((line for line in lines if line.state == INCONCLUSIVE), None)
-    return f"{line.counter}: {reasons(line.reasons)}" if line else "whether a counter rose could not be determined"
-
-
-def _as_fast(speed: Throughput) -> str:
-    line = speed.lines[0] if speed.lines else None
-    if line is None or line.slowdown is None:
-        return "it is not slower"
-    high = max((line.high for line in speed.lines if line.high is not None), default=None)
-    bound = f", a slow-down above {_change(max(high, 0.0))} is ruled out" if high is not None else ""
-    return f"the typical step takes {_change(line.slowdown)} {'longer' if line.slowdown > 0 else 'shorter'}{bound}"
-
-
-def _change(slowdown: float) -> str:
-    return f"{abs(100 * math.expm1(slowdown)):.1f}%"
-
-
 # ---------------------------------------------------------------- reasons of the verdict on speed
 
 
@@ -275,34 +158,13 @@ def _stopped(values: Values, rounds: int, otherwise: str) -> str:
     return f"stopped by {sentence(stopped)} after {plural(rounds, 'round')}" if stopped else otherwise
 
 
-def _means(values: Values) -> str:
-    return "; ".join(f"{line} {fmt.percent(mean)}" for line, mean in values["lines"])
-
-
-def _stalls(values: Values) -> str:
-    added = values["stalls"]
-    return "" if added is None else f"; rare, long stalls of the candidate contribute {fmt.percent(added)} to it"
-
-
-def _confirmed(values: Values) -> str:
-    rounds = f"confirmed by {plural(values['rounds'], 'round')} with the programs started in the other order"
-    return f"{rounds}: {_means(values)}{_stalls(values)}"
-
-
-def _not_confirmed(values: Values) -> str:
-    rounds = plural(values["rounds"], "confirming round")
-    return (
-        f"a FAIL is suspected ({' and '.join(values['suspected'])}), but {rounds} did not confirm it: {_means(values)}"
-    )
-
-
 def _incomplete(values: Values) -> str:
     rounds = values["rounds"]
     why = _stopped(
         values, rounds, f"there {'was' if rounds == 1 else 'were'} only {plural(rounds, 'confirming round')}"
     )
-    means = f": {_means(values)}" if rounds else ""
-    return f"a FAIL is suspected ({' and '.join(values['suspected'])}), but not confirmed: {why}{means}"
+    means = f": {_SPECS['means'](values['lines'])}" if rounds else ""
+    return f"a FAIL is suspected ({listed(values['suspected'])}), but not confirmed: {why}{means}"
 
 
 def _too_few(values: Values) -> str:
@@ -319,7 +181,8 @@ def _undecided(values: Values) -> str:
     edges = f"{100 * values['at_most']:g}% or less from one of {100 * values['at_least']:g}% or more"
     lines = " and ".join(_range(*line) for line in values["lines"])
     settle = f"; --set max_rounds={values['suggested']} would probably settle it" if values["suggested"] else ""
-    return f"{early}{rounds} do not distinguish a slow-down of {edges}: {lines}{_stalls(values)}{settle}"
+    stalls = _SPECS["stalls"](values["stalls"])
+    return f"{early}{rounds} do not distinguish a slow-down of {edges}: {lines}{stalls}{settle}"
 
 
 def _range(name: str, slowdown: float | None, low: float | None, high: float | None) -> str:
@@ -342,10 +205,6 @@ def _other_filesystem(values: Values) -> str:
 
 
 # ---------------------------------------------------------------- warnings and notes
-
-
-def _slower_or_faster(difference: float) -> str:
-    return f"{_change(difference)} {'slower' if difference >= 0 else 'faster'}"
 
 
 def _load(values: Values) -> str:
@@ -420,10 +279,6 @@ def _per_sample(counts: tuple[str, float, float]) -> str:
     return f"{before} and {after}{unit} {fmt.counter_noun(counter)}"
 
 
-def _unused(names: Sequence[str]) -> str:
-    return f"this run did not count {'it' if len(names) == 1 else 'them'}"
-
-
 def _damaged_lines(values: Values) -> str:
     lines, total = values["lines"], values["total"]
     numbers = ", ".join(f"{number:,}" for number in lines)
@@ -450,26 +305,38 @@ def _packages(values: Values) -> str:
     return f"versions of packages differ: {_shortened(versions, _MAX_PACKAGES)}"
 
 
+_SPECS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "percent": fmt.percent,
+    "slower": lambda change: f"{fmt.size(change)} {'slower' if change >= 0 else 'faster'}",
+    "means": lambda lines: "; ".join(f"{line} {fmt.percent(mean)}" for line, mean in lines),
+    "stalls": lambda added: (
+        "" if added is None else f"; rare, long stalls of the candidate contribute {fmt.percent(added)} to it"
+    ),
+    "was": lambda number: "was" if number == 1 else "were",
+    "listed": listed,
+    "few": lambda names: _shortened(names, _MAX_FILES),
+    "s": lambda names: "s" * (len(names) > 1),
+    "them": lambda names: "it" if len(names) == 1 else "them",
+}
+"""What a template may have after the colon -> how it writes the value."""
 _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # why the rounds ended
     "interrupted": "an interrupt",
     "time-limit": "the time limit of {seconds:g} s",
     # reasons of the verdict on speed
-    "slowdown-confirmed": _confirmed,
-    "slowdown-not-confirmed": _not_confirmed,
+    "slowdown-confirmed": (
+        "confirmed by {rounds:round} with the programs started in the other order: {lines:means}{stalls:stalls}"
+    ),
+    "slowdown-not-confirmed": (
+        "a FAIL is suspected ({suspected:listed}), but {rounds:confirming round} did not confirm it: {lines:means}"
+    ),
     "confirmation-incomplete": _incomplete,
     "too-few-rounds": _too_few,
     "undecided": _undecided,
     "other-filesystem": _other_filesystem,
     # diagnostics of the rounds
-    "few-rounds": lambda v: (
-        f"Only {plural(v['rounds'], 'round')} {'was' if v['rounds'] == 1 else 'were'} usable: their variation is "
-        "poorly known."
-    ),
-    "lost-rounds": lambda v: (
-        f"{v['lost']} of {plural(v['rounds'], 'round')} had too few blocks of both sides, and "
-        f"{'was' if v['lost'] == 1 else 'were'} not used."
-    ),
+    "few-rounds": "Only {rounds:round} {rounds:was} usable: their variation is poorly known.",
+    "lost-rounds": "{lost} of {rounds:round} had too few blocks of both sides, and {lost:was} not used.",
     "few-pairs": "The median round had only {pairs:pair} of blocks: a median of so few is unreliable.",
     "few-steps": "Only {steps} steps of each side were measured: a stall in every tenth step can be missed.",
     "tokens-missing": (
@@ -491,16 +358,15 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "Steps that are rare and long may cost the candidate more: {slowdown:percent} of the time of all steps, which "
         "{rounds:round} do not confirm."
     ),
-    "start-order": lambda v: (
-        f"The candidate is {_slower_or_faster(v['difference'])} when its program is started second: the start order "
-        f"matters, and rounds of both orders cancel it only on average."
+    "start-order": (
+        "The candidate is {difference:slower} when its program is started second: the start order matters, and rounds "
+        "of both orders cancel it only on average."
     ),
-    "block-order": lambda v: (
-        f"A block is {_slower_or_faster(v['difference'])} when it is the second of its pair: one side's block affects "
-        f"the other side's."
+    "block-order": (
+        "A block is {difference:slower} when it is the second of its pair: one side's block affects the other side's."
     ),
     "unsteady-speed": "The base's own steps took {ratio:.1f} times as long in round {slow} as in round {fast}.",
-    "steal": lambda v: f"Other virtual machines took {100 * v['share']:.0f}% of the cores' time (steal).",
+    "steal": "Other virtual machines took {share:.0%} of the cores' time (steal).",
     "load": _load,
     "throttled": _throttled,
     # warnings about what was counted
@@ -556,22 +422,18 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "submodule {name} is empty there: {commit} is not in your checkout (git submodule update --init {name})"
     ),
     "submodule-incomplete": "submodule {name} is incomplete there: {error}",
-    "lfs-pointers": lambda v: (
-        f"{_shortened(v['files'], _MAX_FILES)}: files of git-lfs that were not fetched: run `git lfs fetch`, or link "
-        "them from the working tree with --link"
+    "lfs-pointers": (
+        "{files:few}: files of git-lfs that were not fetched: run `git lfs fetch`, or link them from the working tree "
+        "with --link"
     ),
     "installed-copy": (
         "{name} was installed as a copy of {folder}, so both sides import the same code from it; pip install -e lets "
         "each import its own"
     ),
     # notes
-    "limits-unused": lambda v: (
-        f"The limit{'s' * (len(v['names']) > 1)} for {listed(v['names'])} had no effect: {_unused(v['names'])}."
-    ),
-    "budgets-unused": lambda v: (
-        f"The budget{'s' * (len(v['names']) > 1)} for {listed(v['names'])} had no effect: {_unused(v['names'])}."
-    ),
-    "ignored-unused": lambda v: f"Ignoring {listed(v['names'])} changed nothing: {_unused(v['names'])}.",
+    "limits-unused": "The limit{names:s} for {names:listed} had no effect: this run did not count {names:them}.",
+    "budgets-unused": "The budget{names:s} for {names:listed} had no effect: this run did not count {names:them}.",
+    "ignored-unused": "Ignoring {names:listed} changed nothing: this run did not count {names:them}.",
     "times-not-compared": (
         "The runs were recorded at different times, so their speed is not compared; --against REV or two "
         "commands compare speed."

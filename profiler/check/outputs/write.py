@@ -1,23 +1,45 @@
-"""Writes the reports of a check, each completely or not at all."""
+"""Prints the result of a check, writes its files, each completely or not at all, and the summary of a GitHub job."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TextIO
 
-from profiler.check.model import GateResult
-from profiler.check.outputs import alerts, cases, json
-from profiler.check.outputs.alerts import RepositoryPaths
-from profiler.check.outputs.page import gate_report
-from profiler.check.outputs.summary import render_markdown
-from profiler.report.blocks import NotMeasured, Section
+from profiler.check.model import FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult
+from profiler.check.outputs import json, machine, text
+from profiler.check.outputs.machine import RepositoryPaths
+from profiler.check.outputs.page import gate_report, rounds_table
+from profiler.core.errors import ProfilerError
+from profiler.report.blocks import FirstScreen, Items, NotMeasured, Section
 from profiler.report.build import build_report
-from profiler.report.render import html
+from profiler.report.render import html, markdown
 from profiler.report.write import write_text
 
 if TYPE_CHECKING:
     from profiler.analyse.model import Comparison
+
+MAX_SUMMARY: Final = 1024 * 1024
+"""Bytes of a step's summary; GitHub shows nothing of a longer one. Source: GitHub's documentation of job summaries."""
+_CUT: Final = "\n\n*The rest was cut off: a summary may have 1 MiB. All of it is in check.md.*\n"
+_ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", NOT_COMPARABLE: "WARNING", FAIL: "CAUTION"}
+"""Coloured quotes of GitHub and GitLab; elsewhere they are plain quotes."""
+_LINES_BELOW: Final = 5
+"""Lines below the first screen: the path of the page, the verdict, and the prompt of the shell."""
+_WARNINGS: Final = 3
+"""Warnings that the terminal shows. All of them are in the report."""
+_COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
+"""What GitHub's runner takes for a command in any line that a step prints.
+
+Source: the runner's ActionCommand.cs, TryParseV2 and TryParse.
+"""
+
+
+# ---------------------------------------------------------------- files
 
 
 def write_all(
@@ -43,16 +65,16 @@ def write_all(
         for section in (_sections(comparison) if comparison is not None else ())
         if not all(isinstance(block, NotMeasured) for block in section.blocks)
     ]
-    texts = {
+    files = {
         "check.json": json.render(json.result_json(result)),
         "check.md": render_markdown(result),
         "check.html": html.render(gate_report(result, sections)),
-        "junit.xml": cases.render_junit(result),
-        "check.sarif": alerts.render_sarif(result, repository),
+        "junit.xml": machine.render_junit(result),
+        "check.sarif": machine.render_sarif(result, repository),
     }
-    for name, text in texts.items():
-        write_text(directory / name, text)
-    return {name: directory / name for name in texts}
+    for name, content in files.items():
+        write_text(directory / name, content)
+    return {name: directory / name for name in files}
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
@@ -61,3 +83,108 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     if report.first is not None and report.first.picture is not None:
         yield Section("timeline", "Timeline", (report.first.picture,), group="time")
     yield from (section for section in report.sections if section.key != "timeline")
+
+
+# ---------------------------------------------------------------- the terminal
+
+
+def print_result(result: GateResult, *, stream: TextIO) -> None:
+    """Print a PASS as its verdict and what was not seen; any other result as its first screen, with the verdict last.
+
+    It is in colour if the stream has colours and NO_COLOR does not forbid it.
+    """
+    from rich.console import Console
+
+    from profiler.report.render.console import SCREEN, print_first_screen, print_report
+
+    console = Console(file=stream, highlight=False)
+    report = gate_report(result)
+    first = report.first
+    assert first is not None, "a check has a first screen"
+    page = Path(result.out) / "check.html" if result.out else None
+    warnings = text.warnings(result)[:_WARNINGS]
+    last = FirstScreen((), first.headline)
+    above = ""
+    if result.state == PASS:
+        last = replace(first, context=(), chips=(), why=(*first.why, *(f"Warning: {each}" for each in warnings)))
+    else:
+        items = (Items(warnings, "Warnings"),)
+        shown = replace(report, sections=(Section("warnings", "Warnings", items, brief=items),) if warnings else ())
+        with console.capture() as capture:
+            print_report(shown, page=page, console=console, lines=SCREEN - _LINES_BELOW)
+        above = capture.get()
+    with console.capture() as capture:
+        print_first_screen(last, console, SCREEN)
+    # console.file also stands for a closed standard output, where `stream` is None
+    console.file.write(_COMMAND.sub(lambda match: " ".join(match[0]), above + capture.get()))
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+def render_markdown(result: GateResult, *, details: bool = True) -> str:
+    """GitHub-flavoured Markdown; without `details` the folded parts are left out."""
+    return "\n\n".join(_markdown_parts(result, details=details)) + "\n"
+
+
+def escape(value: str) -> str:
+    """Text that stays text, also in a table's cell, and notifies nobody."""
+    return _without_mentions(markdown.escape(value))
+
+
+def _without_mentions(value: str) -> str:
+    return value.replace("@", "@&#8203;")
+
+
+def _markdown_parts(result: GateResult, *, details: bool) -> Iterator[str]:
+    report = gate_report(result)
+    assert report.first is not None, "a check has a first screen"
+    yield f"## Performance check: {escape(result.state)}"
+    yield f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{escape(result.state)}**: {escape(result.sentence)}"
+    # the tables below have what the chips have
+    yield from filter(None, map(_without_mentions, markdown.first_screen(replace(report.first, chips=()))))
+    for section in report.sections:
+        if section.brief:
+            yield f"## {escape(section.title)}"
+        yield from (_without_mentions(markdown.draw(block, 3)) for block in section.brief)
+    if details:
+        if result.throughput is not None and result.throughput.rounds:
+            yield _folded("Every round", *(markdown.draw(table, 3) for table in rounds_table(result.throughput)))
+        method = [block for block in report.sections[-1].blocks if block not in report.sections[-1].brief]
+        yield _folded("Machine, commands and limits", *(markdown.draw(block, 3) for block in method))
+
+
+def _folded(title: str, *parts: str) -> str:
+    body = _without_mentions("\n\n".join(parts))
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def append_summary(result: GateResult, path: Path) -> None:
+    """Append the Markdown to `path`, which $GITHUB_STEP_SUMMARY names.
+
+    :raises ProfilerError: it cannot be written; the file is then as it was.
+    """
+    try:
+        with path.open("ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            data = b"\n" * (size > 0) + summary(result, MAX_SUMMARY - size - 1)
+            try:
+                while data:
+                    data = data[file.write(data) :]
+            except OSError:
+                with suppress(OSError):  # the first error tells more
+                    file.truncate(size)
+                raise
+    except OSError as error:
+        raise ProfilerError(f"cannot write the job's summary {path}: {error.strerror or error}") from error
+
+
+def summary(result: GateResult, max_bytes: int) -> bytes:
+    """The Markdown in at most `max_bytes`: complete, else without details, else cut at the end of a line."""
+    for details in (True, False):
+        data = render_markdown(result, details=details).encode()
+        if len(data) <= max_bytes:
+            return data
+    data = data[: max(0, max_bytes - len(_CUT.encode()))]
+    data = data[: data.rfind(b"\n") + 1]
+    return (data.rstrip() + _CUT.encode())[: max(0, max_bytes)]

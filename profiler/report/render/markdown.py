@@ -21,7 +21,7 @@ def render(report: b.Report) -> str:
     """The report as one Markdown text."""
     parts = [f"# {escape(report.title)}", escape(report.subtitle)]
     if report.first is not None:
-        parts = [f"# {escape(report.first.headline.text)}", *_first_screen(report.first)]
+        parts = [f"# {escape(report.first.headline.text)}", *first_screen(report.first)]
     for section in report.sections:
         parts.append(f"## {escape(section.title)}")
         parts.extend(part for block in section.blocks if (part := draw(block, 3)))
@@ -42,17 +42,21 @@ def draw(block: b.Block, level: int) -> str:
     return drawing(block, level)
 
 
-def _first_screen(first: b.FirstScreen) -> Iterable[str]:
+def first_screen(first: b.FirstScreen) -> Iterable[str]:
     """All of the first screen below its headline."""
     yield escape(first.context_line())
     yield escape(" ".join(first.why))
     yield "\n".join(f"- {escape(chip.detail or chip.text)}" for chip in first.chips)
     if first.picture is not None:
         yield draw(first.picture, 2)
-    yield f"## {escape(first.places_title)}"
+    if first.places_title:
+        yield f"## {escape(first.places_title)}"
     if first.places:
         rows = [(place.change or whole_percent(place.share), place.location, place.source) for place in first.places]
         yield _grid(("Change" if first.places[0].change else "Share", "Line", "Source"), rows, (True, False, False))
+    for place in first.places:
+        if place.diff:
+            yield _items(b.Items((f"at {place.path}",), code="\n".join(place.diff)), 3)
     yield escape(first.places_note)
     if first.actions:
         yield f"## {escape(first.actions_title)}"

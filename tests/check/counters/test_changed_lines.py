@@ -8,9 +8,10 @@ from profiler.check.counters.changed_lines import changed_lines
 from profiler.check.counters.compare import compare
 from profiler.check.counters.file_changes import FileChange
 from profiler.check.model import FAIL, PASS, Counted, CounterLine, GateResult, Hunk, Limits, Line, Location
+from profiler.check.modes.judge import conclude
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
-from profiler.check.outputs.first_screen import first_screen
+from profiler.check.outputs.first_screen import first_screen, rise, why
 from profiler.core.notice import Notice
 
 Wait = tuple[int, float, str, str]
@@ -130,10 +131,11 @@ def test_an_earlier_wait_is_told_in_the_headline_the_remark_and_at_its_line() ->
     before, after = waits(BEFORE[0]), waits((3, 20, "item", "before"))
     (line,) = compare([before, before], [after, after], Limits(), [change])
     assert text.reasons(line.reasons).endswith("before the backward pass, and after the backward pass in the base")
-    told = "syncs rose by 1 per step at train.py:3 (the diff changed train.py:9)"
-    assert text.rise(line, change.hunks) == told
-    result = GateResult(FAIL, counters=(line,), counters_state=FAIL, hunks=change.hunks)
+    told = "syncs rose by 1 per step at train.py:3"
+    assert rise(line, change.hunks) == told
+    result = conclude(GateResult(counters=(line,), counters_state=FAIL, hunks=change.hunks))
     assert first_screen(result, "").headline.after == f": {told}", "a total that is the same did not rise"
+    assert list(why(result)) == ["The diff changed train.py:9."]
     (changed,) = line.changes
     assert fmt.site(changed).startswith("+1 sync per step at train.py:3 (function_3, item), before the backward pass: ")
     (gone,) = line.other_changes

@@ -42,7 +42,7 @@ def test_the_page_is_sound_and_begins_with_the_verdict(name: str) -> None:
         {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "open", "NOT COMPARABLE": "open"}[result.state],
     )
     assert report.first.actions or result.state == "PASS"
-    assert report.first.places or report.first.places_note
+    assert bool(report.first.places or report.first.places_note) >= (result.state == "FAIL")
     assert len(set(keys)) == len(keys)
     page = pages.read(html.render(report))
     assert page.unclosed == []
@@ -64,7 +64,9 @@ def test_a_round_of_one_side_is_not_drawn() -> None:
 
 
 def test_what_was_not_measured_is_marked_as_missing() -> None:
-    (table,) = [each for each in of_kind(gate_sections(results.unmeasured()), Table) if "rounds show" in each.caption]
+    (table,) = [
+        each for each in of_kind(gate_sections(results.unmeasured()), Table) if each.caption.startswith("INCONCLUSIVE")
+    ]
     assert [bool(cell.missing) for cell in table.rows[0]] == [False, False, True, True, False, True, False]
     assert of_kind(gate_sections(results.unmeasured()), IntervalChart) == []
 

@@ -21,14 +21,12 @@ from profiler.check.model import (
     Location,
     WorseCause,
 )
-from profiler.check.modes.causes import changed_first, counted_causes, worse_causes
-from profiler.check.modes.finish import conclude
+from profiler.check.modes.judge import changed_first, conclude, counted_causes, judge, worse_causes
 from profiler.check.outputs import text
-from profiler.check.outputs.alerts import RepositoryPaths
-from profiler.check.outputs.cases import workflow_commands
 from profiler.check.outputs.first_screen import first_screen
-from profiler.check.outputs.rises import changed_places, failing, find_rises
-from profiler.check.outputs.summary import render_markdown
+from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
+from profiler.check.outputs.write import render_markdown
+from profiler.check.rises import changed_places, failing, find_rises
 from tests.check.outputs.test_text import PYTHON, compared
 
 STEPS = 20
@@ -77,10 +75,7 @@ def test_lines_that_run_more_often_are_one_rise_with_the_changed_line_first() ->
     (rise,) = find_rises(failing(result), result.hunks)
     assert (rise.lines, rise.factors) == (9, (2.0, 2.0))
     together = "9 lines of Block.forward() and 1 more function"
-    assert result.sentence == (
-        f"Operators rose by 78 per step at {together} (the diff changed train.py:83), floating-point operations rose "
-        "by 2.16e+04 per step"
-    )
+    assert result.sentence == "Operators rose from 78 to 156 per step (1 more counter too)"
     screen = first_screen(result, ())
     assert screen.why == (
         f"{together} count 2 times as many operators.",
@@ -93,7 +88,7 @@ def test_lines_that_run_more_often_are_one_rise_with_the_changed_line_first() ->
     assert screen.places[0].diff[-1] == "+        out = model(x)"
     assert screen.places[1].location.endswith("and 8 more lines")
     markdown = render_markdown(result)
-    assert markdown.count("model.py") == 0, "51 lines are no 51 mentions"
+    assert markdown.count("model.py") == 1, "51 lines are no 51 mentions"
     errors = [line for line in workflow_commands(result, RepositoryPaths("/r", "/r")) if line.startswith("::error")]
     assert len(errors) == 1, "each line once"
 
@@ -162,7 +157,7 @@ def test_waits_and_copies_lead_operators_and_these_lead_bytes_and_other_periods(
     assert [line.counter for line in failing(result)] == [
         "syncs", "h2d", "collectives", "operators", "flops", "h2d_bytes", "peak_bytes", "evaluation_syncs",
     ]  # fmt: skip
-    assert result.sentence.startswith("Syncs rose by 5e+08 per step at train.py:11")
+    assert result.sentence.startswith("Syncs rose from 0 to 500,000,000 per step at train.py:11")
     assert first_screen(result, ()).places[0].path == "train.py:11"
 
 
@@ -181,6 +176,12 @@ def test_of_a_hunk_the_added_code_that_calls_is_told() -> None:
 
 
 # ---------------------------------------------------------------- causes
+
+
+def test_the_diff_of_a_baseline_stays() -> None:
+    result = judged(model(1), model(2), HUNK)
+    assert judge(result).hunks == (HUNK,)
+    assert judge(result, hunks=()).hunks == ()
 
 
 def test_a_finding_at_a_line_far_from_every_change_is_not_new() -> None:

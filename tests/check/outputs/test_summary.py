@@ -13,9 +13,10 @@ import pytest
 from rich.cells import cell_len
 
 from profiler.check.model import GateResult
+from profiler.check.modes.judge import conclude
 from profiler.check.outputs.first_screen import first_screen
-from profiler.check.outputs.summary import append_summary, print_result, render_markdown, summary
 from profiler.check.outputs.text import sentence
+from profiler.check.outputs.write import append_summary, print_result, render_markdown, summary
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from tests.check.outputs import results
@@ -72,7 +73,7 @@ NOT_SEEN = Notice("not-seen", {"missing": ["evaluation", "checkpoint"], "workers
 
 
 def test_a_pass_is_its_verdict_and_what_was_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = printed(replace(results.passed(), notes=(NOT_SEEN,)), monkeypatch, 200)
+    text = printed(conclude(replace(results.passed(), notes=(NOT_SEEN,))), monkeypatch, 200)
     assert text.splitlines() == [
         "PASS: a slow-down above 1.2% is ruled out and no counter rose",
         f"{sentence(NOT_SEEN)}",

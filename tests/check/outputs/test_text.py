@@ -24,17 +24,17 @@ from profiler.check.model import (
     Limits,
     Notice,
 )
-from profiler.check.modes.causes import counted_causes, worse_causes
-from profiler.check.modes.finish import conclude
+from profiler.check.modes.judge import conclude, counted_causes, worse_causes
 from profiler.check.outputs import text
-from profiler.check.outputs.alerts import RepositoryPaths, find_alerts
-from profiler.check.outputs.first_screen import first_screen
+from profiler.check.outputs.first_screen import first_screen, why
 from profiler.check.outputs.format import counter_name
 from profiler.check.outputs.json import result_json
-from profiler.check.outputs.summary import render_markdown
-from profiler.check.outputs.text import sentence, unstated_speed_reason
+from profiler.check.outputs.machine import find_alerts
+from profiler.check.outputs.text import sentence
+from profiler.check.outputs.write import render_markdown
 from profiler.check.speed.verdict import throughput
 from profiler.core.metrics import COUNTERS
+from profiler.diagnose.rules.copies import made_on_host
 from profiler.run.model import RunInfo, Site
 from tests.check.synthetic_rounds import exact
 from tests.fakes.counting import at, lines_of, one, two
@@ -48,13 +48,15 @@ def result(before: float, after: float, **options: str) -> GateResult:
 
 def test_it_is_as_bad_as_its_worst_part_and_says_what_is() -> None:
     assert (result(20, 20).state, result(20, 20).sentence) == (PASS, "No counter rose")
-    assert (result(20, 40).state, result(20, 40).sentence) == (FAIL, "Syncs rose by 1 per step")
+    assert (result(20, 40).state, result(20, 40).sentence) == (FAIL, "Syncs rose from 1 to 2 per step")
     grown = compare(two(growth_bytes=0.0), two(growth_bytes=80.0), Limits())
     leak = conclude(GateResult(counters=grown, counters_state=overall(grown)))
-    assert leak.sentence == "Growth of memory in use rose by 4.00 B per step"
+    assert leak.sentence == "Growth of memory in use rose from 0 B to 4.00 B per step"
     many = dict.fromkeys(("syncs", "h2d", "d2h", "operators"), 20.0)
     risen = compare(two(**dict.fromkeys(many, 0.0)), two(**many), Limits())
-    assert conclude(GateResult(counters=risen, counters_state=overall(risen))).sentence.endswith(", and 1 more counter")
+    assert conclude(GateResult(counters=risen, counters_state=overall(risen))).sentence.endswith(
+        "per step (3 more counters too)"
+    )
     differs = key_differences({"device": "cpu"}, {"device": "cuda"}, "key-differs", "baseline")
     unknown = conclude(GateResult(counters_state=NOT_COMPARABLE, counters_reasons=differs))
     assert unknown.state == NOT_COMPARABLE
@@ -102,14 +104,13 @@ def test_a_gain_is_to_be_written_down_only_where_there_is_a_file() -> None:
         assert [reason.code for reason in result(20, 10, **options).counters[0].reasons] == expected
 
 
-def test_the_reason_of_an_undecided_speed_is_part_of_the_verdict_and_not_repeated() -> None:
+def test_the_reason_of_an_undecided_speed_follows_the_verdict() -> None:
     speed = throughput(exact(0.0), Limits())
     undecided = conclude(GateResult(throughput=speed))
     assert speed.reason is not None
-    assert sentence(speed.reason) in undecided.sentence
-    assert unstated_speed_reason(undecided) == ""
-    failed = conclude(GateResult(throughput=speed, counters_state=FAIL))
-    assert unstated_speed_reason(failed) == sentence(speed.reason)
+    assert undecided.sentence == "A change of 0.0% may be noise"
+    assert [why.lower() for why in why(undecided)] == [f"{sentence(speed.reason)}.".lower()]
+    assert sentence(speed.reason) in render_markdown(undecided)
 
 
 def test_each_code_in_the_product_has_a_sentence() -> None:
@@ -183,6 +184,10 @@ def test_a_counter_that_rose_at_a_line_names_the_rule_for_its_calls() -> None:
         assert all(
             (cause.file, cause.line, cause.before, cause.after) == ("train.py", 7, None, None) for cause in causes
         )
+    line = rose("h2d", 2.0, "to")
+    source = "mask = torch.zeros(4).to(device)"
+    line = replace(line, changes=tuple(replace(change, source=source) for change in line.changes))
+    assert [cause.rule for cause in counted_causes((line,))] == [made_on_host.name]
     [cause] = counted_causes((rose("would_sync", 2.0),))
     assert cause.sentence == (
         "The host waits for the device in the middle of each step at train.py:7 (hidden-sync): calls that would sync "
@@ -204,8 +209,8 @@ def test_an_exceeded_budget_is_in_every_output() -> None:
     expected = "peak of memory in use: 3.00 MB per step, above its budget of 2.00 MB"
     failed = above_budget(Budget(fail=2e6))
     assert failed.sentence == f"P{expected[1:]}, most at train.py:9"
-    (alert,) = find_alerts(failed, RepositoryPaths("", ""))
-    assert (alert.rule.name, alert.level, alert.file, alert.line) == ("budget/peak_bytes", "error", "train.py", 9)
+    (alert,) = find_alerts(failed)
+    assert (alert.rule, alert.level, alert.at.file, alert.at.line) == ("budget/peak_bytes", "error", "train.py", 9)
     assert alert.message == f"P{expected[1:]}; 3.00 MB of it at this line."
     (line,) = result_json(failed)["counters"]["lines"]
     assert (line["exceeded_budget"], line["largest"][0]["line"]) == (2e6, 9)
@@ -217,7 +222,7 @@ def test_an_exceeded_budget_is_in_every_output() -> None:
     assert "check --baseline b.json --count -- " in f"{screen.actions[-1].command} "
     warned = above_budget(Budget(warn=2e6))
     assert (warned.state, text.warnings(warned)) == (PASS, (f"P{expected[1:]}.",))
-    assert [each.level for each in find_alerts(warned, RepositoryPaths("", ""))] == ["warning"]
+    assert [each.level for each in find_alerts(warned)] == ["warning"]
 
 
 def test_what_is_counted_outside_of_steps_is_not_told_per_step() -> None:
@@ -230,9 +235,9 @@ def test_what_is_counted_outside_of_steps_is_not_told_per_step() -> None:
         change = Change(name, "train.py", 7, "main", "", 10.0, 20.0)
         placed = tuple(replace(line, changes=(change,), largest=(change,)) for line in lines if line.counter == name)
         told = replace(result, counters=placed)
-        rules = [alert.rule for alert in find_alerts(told, RepositoryPaths("", ""))]
-        assert [rule.name.partition("/")[0] for rule in rules] == ["counter", "budget"]
-        for shown in (*(line for rule in rules for line in (rule.title, rule.description)), render_markdown(told)):
+        alerts = find_alerts(told)
+        assert [alert.rule.partition("/")[0] for alert in alerts] == ["counter", "budget"]
+        for shown in (*(alert.title for alert in alerts), render_markdown(told)):
             assert f"Operators {period}" in shown
             assert not re.search("of an evaluation|of the start|in a training step", shown)
     names = [counter_name(replace(placed[0], counter=counter.name)) for counter in COUNTERS]

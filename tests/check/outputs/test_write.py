@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from profiler.check.outputs import write
-from profiler.check.outputs.alerts import RepositoryPaths
+from profiler.check.outputs.machine import RepositoryPaths
 from profiler.core.errors import ProfilerError
 from tests.check.outputs import results
 from tests.report import samples
@@ -56,7 +56,7 @@ def test_a_fault_of_a_renderer_leaves_the_old_files(tmp_path: Path, monkeypatch:
     def broken(*_: object) -> str:
         raise ValueError("broken")
 
-    monkeypatch.setattr(write.cases, "render_junit", broken)
+    monkeypatch.setattr(write.machine, "render_junit", broken)
     with pytest.raises(ValueError, match="broken"):
         write.write_all(results.passed(), tmp_path)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]

@@ -50,16 +50,6 @@ def lint_json(result: LintResult) -> str:
 
 def _finding(finding: LintFinding) -> dict[str, Any]:
     change = finding.change
-    return {
-        "rule": finding.rule,
-        "title": finding.title,
-        "file": change.file,
-        "line": change.line,
-        "function": change.function,
-        "operation": change.operation,
-        "counter": change.counter,
-        "per_step": change.after,
-        "source": change.source,
-        "fix": finding.fix,
-        "instead": finding.instead,
-    }
+    place = {name: getattr(change, name) for name in ("file", "line", "function", "operation", "counter")}
+    cure = {"per_step": change.after, "source": change.source, "fix": finding.fix, "instead": finding.instead}
+    return {"rule": finding.rule, "title": finding.title, **place, **cure}
