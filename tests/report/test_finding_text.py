@@ -63,7 +63,7 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("trainer.train()", "transformers.trainer_callback.CallbackHandler.call_event", "transformers", "callbacks"),
         ("row = frame.iloc[index]", "pandas.core.series.Series.__init__", "pandas", "to_numpy()"),
         ("rows = generator.choice(size, 8, replace=False)", "", "", "integers(size, size=count)"),
-        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "Call augment() less often"),
+        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "call augment() less often"),
         ("boxes = clip(boxes)", "", "", "Replace loops."),
         ("old.data = old.data * keep + new.data * (1.0 - keep)", "", "", "AveragedModel"),
         ("rates = torch.tensor([1.0, 2.0])", "", "", "register_buffer()"),

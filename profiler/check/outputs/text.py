@@ -31,7 +31,7 @@ _MAX_PACKAGES: Final = 4
 _ENVIRONMENTS: Final = {
     "same": "both sides ran in your environment, as requested",
     "manager": "{program} chooses the environment",
-    "nothing-to-install": "pip finds nothing to install: both sides ran in your environment",
+    "nothing-to-install": "there is nothing to install: both sides ran in your environment",
     "new": "it ran in an environment of its own (made now, {path})",
     "cached": "it ran in an environment of its own (made by an earlier check, {path})",
 }
@@ -422,10 +422,6 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "submodule {name} is empty there: {commit} is not in your checkout (git submodule update --init {name})"
     ),
     "submodule-incomplete": "submodule {name} is incomplete there: {error}",
-    "lfs-pointers": (
-        "{files:few}: files of git-lfs that were not fetched: run `git lfs fetch`, or link them from the working tree "
-        "with --link"
-    ),
     "installed-copy": (
         "{name} was installed as a copy of {folder}, so both sides import the same code from it; pip install -e lets "
         "each import its own"

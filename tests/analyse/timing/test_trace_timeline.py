@@ -209,8 +209,6 @@ def test_operators_of_a_program_with_a_gpu_launch_work_though_the_trace_has_no_a
     operator = event("cpu_op", "aten::add", 0, 60)
     collective = event("user_annotation", "nccl:all_reduce", 70, 10)
     lstm = event("cpu_op", "aten::cudnn_is_acceptable", 65, 1)  # which torch calls on the CPU too
-    names = [
-        [*told(read(written(tmp_path / "trace.json", [STEP, operator, *more])).findings)[0].costs]
-        for more in ([], [lstm], [collective])
-    ]
-    assert names == [["unattributed"], ["unattributed"], ["framework"]]
+    traces = (read(written(tmp_path / "trace.json", [STEP, operator, *more])) for more in ([], [lstm], [collective]))
+    are_launches = [any("framework" in each.costs for each in told(trace.findings)) for trace in traces]
+    assert are_launches == [False, False, True]

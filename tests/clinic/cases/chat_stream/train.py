@@ -51,7 +51,7 @@ class ChatModel(nn.Module):
 def main(cured):
     torch.manual_seed(3)
     options = {"gc_freeze": True} if cured else {}
-    loader = feedline.get_loader(conversations(8000, 5), 16, encode, seed=11, gc_every_n_iter=4, **options)
+    loader = feedline.get_loader(conversations(6500, 5), 16, encode, seed=11, gc_every_n_iter=4, **options)
     model = ChatModel()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     criterion = nn.CrossEntropyLoss(ignore_index=0)

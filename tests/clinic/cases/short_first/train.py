@@ -45,7 +45,7 @@ class Recognizer(nn.Module):
 
 def main():
     torch.manual_seed(19)
-    batches = curriculum(recordings(420))
+    batches = curriculum(recordings(600))
     model = Recognizer()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     criterion = nn.CTCLoss(zero_infinity=True)
