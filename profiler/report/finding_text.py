@@ -158,7 +158,7 @@ def _library_cure(place: Place, *, runs_steps: bool) -> str:
     :param runs_steps: the line calls what runs the whole training.
     """
     if runs_steps:
-        inside = f"{place.inside.partition('.<locals>')[0]}()" if place.inside else f"code of {place.package}"
+        inside = f"{_without_inner(place.inside)}()" if place.inside else f"code of {place.package}"
         return (
             f"Look for an option of {place.package} by which it does less of this, or for a newer version. Most of the "
             f"time is in {inside}, which is not the program's."
@@ -467,16 +467,21 @@ def where_text(finding: Finding) -> str:
     return f"It is {listed([f'{_place_name(place)} ({share(place.share)})' for place in finding.places])}."
 
 
+def _without_inner(function: str) -> str:
+    """The name of the function that defines this one, if it is an inner one."""
+    return function.partition(".<locals>")[0]
+
+
 def _place_name(place: Place) -> str:
     """`at train.py:8, in clean()`, `at train.py:8, mostly in rl.Model.learn()`, which another library may call, or
     which may be a hook: `at train.py:8, mostly in rl.watch(), in a hook registered at train.py:3`"""
-    site, inside = place.site, place.inside.partition(".<locals>")[0]
+    site, inside = place.site, _without_inner(place.inside)
     own = function_name(site) if site.function and site.function != "<module>" else ""
     parts = [
         f"mostly in {inside}()" if inside else f"mostly in {place.package}" if place.package else own and f"in {own}"
     ]
     if place.called_by and place.package and place.package not in RUNS_TRAINING:
-        parts.append(f"called by {place.called_by.partition('.<locals>')[0]}()")
+        parts.append(f"called by {_without_inner(place.called_by)}()")
     if place.registered_at is not None:
         parts.append(f"in a hook registered{at(place.registered_at)}")
     return ", ".join(filter(None, (at(site).strip(), *parts)))

@@ -4,8 +4,7 @@ The settings are the number of threads, anomaly detection, deterministic algorit
 objects are threads, processes, and those of classes whose arguments advice may be about, such as TrainingArguments.
 
 The fact SETTINGS has the first line of each setting, of the number of threads the last one, of each thread the line
-that started it, and of other objects the only one, with file, number and function. Lines of
-libraries are left out.
+that started it, and of other objects the only one, with file, number and function. Lines of libraries are left out.
 """
 
 from __future__ import annotations
@@ -73,10 +72,12 @@ def _noting_thread(original: Callable[..., None]) -> Callable[..., None]:
 
     def start(self: Any) -> None:
         original(self)
-        line = user_line(caller(1)) if STATE.recorder is not None and len(_lines) < _MOST_LINES else None
+        if STATE.recorder is None or len(_lines) >= _MOST_LINES:
+            return
+        line = user_line(caller(1))
         if line is not None:
             _lines[f"{OF_THREAD}{self.native_id}"] = line
-            _write()
+            STATE.recorder.add_frequent_hook_facts(**_facts())
 
     return start
 
@@ -147,8 +148,12 @@ def _note(name: str) -> None:
 
 def _write() -> None:
     if STATE.recorder is not None:
-        only = {name: lines[0] for name, lines in _makers.items() if len(lines) == 1}
-        STATE.recorder.add_hook_facts(**{SETTINGS: _lines | only})
+        STATE.recorder.add_hook_facts(**_facts())
+
+
+def _facts() -> dict[str, Any]:
+    only = {name: lines[0] for name, lines in _makers.items() if len(lines) == 1}
+    return {SETTINGS: _lines | only}
 
 
 PLUGIN = Hook(
