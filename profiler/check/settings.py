@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from profiler.check.counters.compare import suggestion
-from profiler.check.model import PATIENCE_S, Budget, Limit, Limits
+from profiler.check.model import PATIENCE_S, Budget, GateResult, Limit, Limits
 from profiler.core.checked import read_bytes
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import PRIVATE, Privacy
@@ -166,6 +166,14 @@ class SettingsTable(BaseModel):
     """Whether the umask decides who may read the runs; otherwise only their owner may."""
     max_size: Annotated[float, BeforeValidator(_amount)] | None = None
     """The most bytes that are read of a file, unpacked."""
+    command: Text | None = None
+    """What is checked where the command line has no command: words as a shell splits them, but no shell runs them."""
+    count: bool = False
+    """Whether operators and memory are counted."""
+    virtual_cuda: Count | None = None
+    """Number of virtual CUDA devices that the command sees."""
+    configurations: dict[Annotated[StrictStr, Field(pattern=r"^\w[\w.-]*$")], dict[str, Any]] = {}
+    """Name -> keys of this table that hold for one configuration. All are checked where there is no command."""
 
     def gate_limits(self) -> Limits:
         return Limits(
@@ -179,17 +187,21 @@ class SettingsTable(BaseModel):
         )
 
 
-def read_table(options: Mapping[str, object]) -> tuple[SettingsTable, Path | None]:
+def read_table(options: Mapping[str, object], configuration: str = "") -> tuple[SettingsTable, Path | None]:
     """The settings that hold here, and the nearest pyproject.toml with such a table, from the working directory upward.
 
     :param options: key -> value of the command line. Its limits are added to those of the file, counter by counter, and
         its paths are relative to the working directory.
+    :param configuration: a name in `configurations`, whose keys replace those of the table; empty: none.
     :raises ProfilerError: a file that cannot be read, an unknown key, an invalid value.
     """
     here = Path.cwd()
     files = (folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file())
     file, table = next(((file, table) for file in files if (table := _load(file))), (None, {}))
-    from_file = _validate(table, lambda key: f"{file}: [{TABLE}] {key}")
+    name = f"{TABLE}.configurations.{configuration}" if configuration else TABLE
+    if configuration:
+        table = _configured(table, configuration)
+    from_file = _validate(table, lambda key: f"{file}: [{name}] {key}")
     from_options = _validate(options, lambda key: _OPTIONS.get(key, f"--set {key}".rstrip()))
     values = {name: getattr(from_file, name) for name in from_file.model_fields_set}
     for name in ("baseline", "history"):
@@ -199,6 +211,20 @@ def read_table(options: Mapping[str, object]) -> tuple[SettingsTable, Path | Non
     values["limits"] = {**from_file.limits, **from_options.limits}
     values["budgets"] = _merged_budgets(from_file.budgets, from_options.budgets)
     return SettingsTable.model_construct(**values), file
+
+
+def _configured(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The table with the keys of one of its configurations; limits and budgets are replaced counter by counter."""
+    own = table["configurations"][name]
+    merged = {**{key: value for key, value in table.items() if key != "configurations"}, **own}
+    for key in ("limits", "budgets"):
+        if isinstance(table.get(key), Mapping) and isinstance(own.get(key), Mapping):
+            merged[key] = {**table[key], **own[key]}
+    if "configurations" in own:
+        raise ProfilerError(f"[{TABLE}.configurations.{name}]: a configuration has no configurations of its own")
+    if "command" not in own:
+        raise ProfilerError(f'[{TABLE}.configurations.{name}] needs a command, as in command = "python train.py"')
+    return merged
 
 
 def _merged_budgets(file: Mapping[str, Budget], options: Mapping[str, Budget]) -> dict[str, Budget]:
@@ -281,6 +307,8 @@ class Settings:
     """What the recorded runs keep, and who may read them."""
     notes: tuple[Notice, ...] = ()
     started: float = field(default_factory=time.monotonic)
+    results: list[GateResult] = field(default_factory=list)
+    """What was found with these settings, for a report of several configurations."""
 
     @property
     def processes(self) -> int:
@@ -308,7 +336,7 @@ def settings_of(table: SettingsTable, file: Path | None, args: argparse.Namespac
         notes, baseline = (Notice("baseline-not-used", {"baseline": str(baseline), "file": str(file)}),), None
     return Settings(
         limits=table.gate_limits(),
-        out=_output_directory(args.out),
+        out=output_directory(args.out),
         baseline=baseline,
         history=Path(table.history) if table.history else None,
         update=args.update is not None,
@@ -355,8 +383,8 @@ def _value(text: str) -> object:
         return text
 
 
-def _output_directory(path: Path | None) -> Path:
-    """It is made with the first run in it, so that a refusal leaves nothing."""
+def output_directory(path: Path | None) -> Path:
+    """The directory of the reports. It is made with the first run in it, so that a refusal leaves nothing."""
     from profiler.run.store import check_directory, default_directory
 
     out = path or default_directory(("check",), Path("reports") / "runs")

@@ -167,9 +167,9 @@ def made_up_result(name: str) -> Output:
     output.texts.update(
         {
             "page": report_markdown.render(gate_report(result)),
-            "JUnit": render_junit(result),
+            "JUnit": render_junit({"": result}),
             "annotations": "\n".join(workflow_commands(result, repository)),
-            "SARIF": machine.render_sarif(result, repository).replace(__version__, "<version>"),
+            "SARIF": machine.render_sarif({"": result}, repository).replace(__version__, "<version>"),
         }
     )
     return output

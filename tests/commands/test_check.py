@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -291,3 +292,87 @@ def test_the_error_for_a_program_without_steps_names_the_mark(here: Path, capsys
     assert main(["check", "run", "run"]) == 2
     assert "profiler.step()" in capsys.readouterr().err.strip().splitlines()[-1]
     assert not Path("b.json").exists()
+
+
+@pytest.fixture
+def configured(here: Path, baseline_text: str) -> Path:
+    """A project with two configurations, of which one counts more than its section of the baseline."""
+    (here / "b.json").write_text(baseline_text)
+    (here / "pyproject.toml").write_text(
+        f"""
+[tool.profiler.check]
+baseline = "b.json"
+
+[tool.profiler.check.configurations.small]
+command = "{train_command()}"
+
+[tool.profiler.check.configurations.large]
+command = "{train_command(9000)}"
+limits.syncs = 1
+"""
+    )
+    assert main(["check", "--update", "--out", "updated"]) == 0
+    return here
+
+
+def test_all_configurations_are_checked_and_have_one_report(
+    configured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_syncs(1)
+    capsys.readouterr()
+    assert main(["check", "--out", "out"]) == 1
+    small, large = capsys.readouterr().out.splitlines()[-3:-1]
+    assert (small.partition(":")[0], large) == ("small", "large: PASS: no counter rose")
+    whole = check_report("out")
+    assert whole["schema"] == "checks/1"
+    assert whole["state"] == "FAIL"
+    assert [(each["name"], each["state"]) for each in whole["checks"]] == [("small", "FAIL"), ("large", "PASS")]
+    assert check_report("out/small")["state"] == "FAIL"
+    assert {path.name for path in Path("out").iterdir() if path.is_file()} == {".gitignore", *REPORTS}
+    suites = ET.parse("out/junit.xml").getroot()
+    assert [suite.get("name") for suite in suites] == ["profiler check: small", "profiler check: large"]
+    assert suites.get("failures") == "1"
+    runs = json.loads(Path("out/check.sarif").read_text())["runs"]
+    assert [run["automationDetails"]["id"] for run in runs] == ["small/", "large/"]
+    assert "FAIL" in Path("out/check.html").read_text()
+    assert "small: FAIL" in Path("out/check.md").read_text()
+
+
+def test_a_configuration_that_cannot_be_checked_does_not_hide_the_others(
+    configured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = configured / "pyproject.toml"
+    file.write_text(file.read_text().replace(train_command(), f"{sys.executable} gone.py"))
+    assert main(["check", "--out", "out"]) == 2
+    assert "error: small: " in capsys.readouterr().err
+    whole = check_report("out")
+    assert [each["state"] for each in whole["checks"]] == ["ERROR", "PASS"]
+    assert ET.parse("out/junit.xml").getroot().get("errors") == "1"
+
+
+def test_the_command_of_pyproject_is_checked_where_none_is_given(
+    here: Path, baseline_text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "b.json").write_text(baseline_text)
+    (here / "pyproject.toml").write_text(f'[tool.profiler.check]\ncommand = "{train_command()}"\n')
+    assert main(["check", "--baseline", "b.json", "--out", "out"]) == 0
+    (here / "pyproject.toml").write_text('[tool.profiler.check]\ncommand = "python \'train.py"\n')
+    assert main(["check", "--baseline", "b.json"]) == 2
+    assert "No closing quotation" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[tool.profiler.check.configurations.a]\ncount = true", "needs a command"),
+        ('[tool.profiler.check.configurations."../a"]\ncommand = "python"', "configurations: ../a"),
+        ('[tool.profiler.check.configurations.a]\ncommand = "x"\nstep = 3', "has no key step: did you mean steps?"),
+        ('[tool.profiler.check.configurations.a]\ncommand = "x"\nconfigurations.b.command = "y"', "of its own"),
+    ],
+)
+def test_a_faulty_configuration_is_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str], text: str, line: str
+) -> None:
+    (here / "pyproject.toml").write_text(text)
+    assert main(["check", "--against", "main"]) == 2
+    assert any(line in each for each in capsys.readouterr().err.splitlines())

@@ -97,6 +97,7 @@ def _finish(
             files = [change.file for line in result.counters for change in line.changes]
             hunks = diff.hunks([*files, *(file for file, _ in times[1].lines)] if times else files)
     result = judge(result, comparison, times, hunks)
+    settings.results.append(result)
     _print(result)
     complete = _write(result, settings.out, comparison)
     if summary := os.environ.get(SUMMARY):

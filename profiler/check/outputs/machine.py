@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Final
 from urllib.parse import quote
@@ -274,8 +275,17 @@ def _identifier(name: str) -> str:
 # ---------------------------------------------------------------- SARIF
 
 
-def render_sarif(result: GateResult, repository: RepositoryPaths) -> str:
-    """The complete SARIF file: one run of one tool."""
+def render_sarif(found: Mapping[str, GateResult], repository: RepositoryPaths) -> str:
+    """The complete SARIF file: one run of the tool for each configuration.
+
+    :param found: name of a configuration -> its result; the name is empty where there is only one.
+    """
+    runs = [_sarif_run(name, result, repository) for name, result in found.items()]
+    document = {"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": runs}
+    return json.dumps(clean(document), indent=2, allow_nan=False) + "\n"
+
+
+def _sarif_run(name: str, result: GateResult, repository: RepositoryPaths) -> dict[str, Any]:
     alerts = find_alerts(result)
     rules = {alert.rule: alert for alert in alerts}
     indices = {rule: index for index, rule in enumerate(rules)}
@@ -286,9 +296,11 @@ def render_sarif(result: GateResult, repository: RepositoryPaths) -> str:
         "version": __version__,
         "rules": list(map(_sarif_rule, rules.values())),
     }
-    run = {
+    return {
         "tool": {"driver": driver},
-        "invocations": [{"executionSuccessful": True}],
+        # code scanning takes several runs of one tool only if their categories differ (3.17.3)
+        **({"automationDetails": {"id": f"{name}/"}} if name else {}),
+        "invocations": [{"executionSuccessful": result.state in STATES}],
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {ROOT: {"description": {"text": "The root of the repository."}}},
         "results": [
@@ -297,8 +309,6 @@ def render_sarif(result: GateResult, repository: RepositoryPaths) -> str:
         ],
         "properties": {"state": result.state, "sentence": result.sentence},
     }
-    document = {"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]}
-    return json.dumps(clean(document), indent=2, allow_nan=False) + "\n"
 
 
 def _fingerprints(alerts: Iterable[Alert], repository: RepositoryPaths) -> Iterator[str]:
@@ -364,22 +374,35 @@ def _sarif_location(alert: Alert, repository: RepositoryPaths) -> dict[str, Any]
 # ---------------------------------------------------------------- JUnit
 
 
-def render_junit(result: GateResult) -> str:
-    """The complete JUnit file: a test for each case; INCONCLUSIVE is skipped.
+def render_junit(found: Mapping[str, GateResult]) -> str:
+    """The complete JUnit file: a suite for each configuration, a test for each case; INCONCLUSIVE is skipped.
 
     There is no standard of JUnit files; this uses elements that the readers of Jenkins and GitLab both know.
+
+    :param found: as in `render_sarif`.
     """
-    tests = cases(result)
-    counts = {
+    suites = {name: cases(result) for name, result in found.items()}
+    seconds = [result.seconds for result in found.values()]
+    root = ET.Element("testsuites", {"name": SUITE, **_junit_counts([*chain(*suites.values())], math.fsum(seconds))})
+    for name, result in found.items():
+        _junit_suite(root, name, result, suites[name])
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _junit_counts(tests: Sequence[Case], seconds: float) -> dict[str, str]:
+    return {
         "tests": str(len(tests)),
         "failures": str(sum(case.state == FAIL for case in tests)),
-        "errors": "0",
-        "skipped": str(sum(case.state not in {FAIL, PASS} for case in tests)),
+        "errors": str(sum(case.state not in STATES for case in tests)),
+        "skipped": str(sum(case.state in {INCONCLUSIVE, NOT_COMPARABLE} for case in tests)),
+        **({"time": f"{seconds:.3f}"} if math.isfinite(seconds) else {}),
     }
-    if math.isfinite(result.seconds):
-        counts["time"] = f"{result.seconds:.3f}"
-    root = ET.Element("testsuites", {"name": SUITE, **counts})
-    suite = ET.SubElement(root, "testsuite", {"name": SUITE, **counts})
+
+
+def _junit_suite(root: ET.Element, name: str, result: GateResult, tests: Sequence[Case]) -> None:
+    title = f"{SUITE}: {name}" if name else SUITE
+    suite = ET.SubElement(root, "testsuite", {"name": title, **_junit_counts(tests, result.seconds)})
     if result.created_at:
         suite.set("timestamp", _xml_text(result.created_at))
     properties = {f"machine.{name}": value for name, value in sorted(result.machine.items())} | {
@@ -392,11 +415,14 @@ def render_junit(result: GateResult) -> str:
     element = ET.SubElement(suite, "properties")
     for name, value in properties.items():
         ET.SubElement(element, "property", {"name": _xml_text(name), "value": _xml_text(value)})
+    group = f"check.{name}" if name else "check"
     for case in tests:
-        test = ET.SubElement(suite, "testcase", {"classname": f"check.{case.group}", "name": _xml_text(case.name)})
+        test = ET.SubElement(suite, "testcase", {"classname": f"{group}.{case.group}", "name": _xml_text(case.name)})
         message = _xml_text(case.message)
         if case.state == FAIL:
             ET.SubElement(test, "failure", {"message": message, "type": "regression"}).text = message
+        elif case.state not in STATES:
+            ET.SubElement(test, "error", {"message": message})
         elif case.state != PASS:
             ET.SubElement(test, "skipped", {"message": f"{_xml_text(case.state)}: {message}"})
         else:
@@ -404,8 +430,6 @@ def render_junit(result: GateResult) -> str:
     explanation = [result.explanation] if result.explanation else []
     lines = (result.sentence, *explanation, *text.causes(result), *text.warnings(result), *text.notes(result))
     ET.SubElement(suite, "system-out").text = "\n".join(map(_xml_text, lines))
-    ET.indent(root)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
 def _xml_text(value: str) -> str:

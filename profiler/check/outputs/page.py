@@ -6,7 +6,7 @@ The page shows all blocks; the terminal and the summary of a job show the brief 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from statistics import median, quantiles
@@ -35,6 +35,7 @@ from profiler.core.terminal import plain
 from profiler.report import blocks as b
 from profiler.report.build import local_time
 from profiler.report.table import Field, make_table, missing_cell, seconds_cell, share_cell
+from profiler.report.text import plural
 
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
@@ -59,6 +60,36 @@ def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = (
     subtitle = " · ".join(("Performance check", *time_and_duration(result)))
     first = first_screen(result, tuple(time_and_duration(result)))
     return b.Report(title, subtitle, (*gate_sections(result), *comparison), first)
+
+
+def configuration_lines(found: Mapping[str, GateResult]) -> tuple[str, ...]:
+    """`small: PASS: no counter rose` for each configuration."""
+    return tuple(f"{name}: {result.state}: {fmt.lowered(plain(result.sentence))}" for name, result in found.items())
+
+
+def configurations_report(found: Mapping[str, GateResult], state: str) -> b.Report:
+    """The page of several configurations: their verdicts, then the sections of each."""
+    judged = {name: JUDGED.get(result.state, "open") for name, result in found.items()}
+    rows = tuple(
+        (
+            b.Cell(name),
+            b.Cell(each.state, judged=judged[name]),
+            b.Cell(plain(each.sentence)),
+            b.Cell(each.out, code=True),
+        )
+        for name, each in found.items()
+    )
+    columns = tuple(map(b.Column, ("configuration", "result", "why", "report")))
+    sections = [
+        replace(section, key=f"{name}-{section.key}", title=f"{name}: {section.title}")
+        for name, result in found.items()
+        for section in gate_sections(result)
+    ]
+    deciding = next(name for name, result in found.items() if result.state == state)
+    headline = b.Headline("", state, f": {deciding}: {fmt.lowered(plain(found[deciding].sentence))}", judged[deciding])
+    first = b.FirstScreen((plural(len(found), "configuration"),), headline)
+    table = b.Section("configurations", "Configurations", (b.Table("Configurations", columns, rows),))
+    return b.Report("Performance checks", plural(len(found), "configuration"), (table, *sections), first)
 
 
 def time_and_duration(result: GateResult) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from profiler.check.model import FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult
 from profiler.check.outputs import json, machine, text
 from profiler.check.outputs.machine import RepositoryPaths
-from profiler.check.outputs.page import gate_report, rounds_table
+from profiler.check.outputs.page import configuration_lines, configurations_report, gate_report, rounds_table
 from profiler.core.errors import ProfilerError
 from profiler.report.blocks import FirstScreen, Items, NotMeasured, Section
 from profiler.report.build import build_report
@@ -23,6 +23,8 @@ from profiler.report.write import write_text
 if TYPE_CHECKING:
     from profiler.analyse.model import Comparison
 
+CONFIGURATIONS: Final = "checks/1"
+"""The schema of check.json where it is of several configurations."""
 MAX_SUMMARY: Final = 1024 * 1024
 """Bytes of a step's summary; GitHub shows nothing of a longer one. Source: GitHub's documentation of job summaries."""
 _CUT: Final = "\n\n*The rest was cut off: a summary may have 1 MiB. All of it is in check.md.*\n"
@@ -69,12 +71,37 @@ def write_all(
         "check.json": json.render(json.result_json(result)),
         "check.md": render_markdown(result),
         "check.html": html.render(gate_report(result, sections)),
-        "junit.xml": machine.render_junit(result),
-        "check.sarif": machine.render_sarif(result, repository),
+        "junit.xml": machine.render_junit({"": result}),
+        "check.sarif": machine.render_sarif({"": result}, repository),
     }
     for name, content in files.items():
         write_text(directory / name, content)
     return {name: directory / name for name in files}
+
+
+def write_configurations(found: Mapping[str, GateResult], state: str, directory: Path) -> None:
+    """Write the files of `write_all` for all configurations together.
+
+    :param found: name of a configuration -> its result, which has its own files in its own directory.
+    :param state: of all of them.
+    :raises ProfilerError: as `write_all`.
+    """
+    repository = RepositoryPaths.around(Path.cwd())
+    lines = configuration_lines(found)
+    checks = [
+        {"name": name, "state": each.state, "sentence": each.sentence, "out": each.out} for name, each in found.items()
+    ]
+    listed, sentence = "\n".join(f"- {escape(line)}" for line in lines), "; ".join(lines)
+    details = (f"# {escape(name)}\n\n{render_markdown(each)}" for name, each in found.items() if each.base.what)
+    files = {
+        "check.json": json.render({"schema": CONFIGURATIONS, "state": state, "sentence": sentence, "checks": checks}),
+        "check.md": "\n\n".join((f"## Performance checks: {escape(state)}\n\n{listed}", *details)) + "\n",
+        "check.html": html.render(configurations_report(found, state)),
+        "junit.xml": machine.render_junit(found),
+        "check.sarif": machine.render_sarif(found, repository),
+    }
+    for name, content in files.items():
+        write_text(directory / name, content)
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:

@@ -77,7 +77,7 @@ def assert_allowed(value: Any, name: str = "") -> None:
 
 
 def sarif(result: GateResult) -> dict[str, Any]:
-    return dict(json.loads(machine.render_sarif(result, REPOSITORY)))
+    return dict(json.loads(machine.render_sarif({"": result}, REPOSITORY)))
 
 
 @pytest.mark.parametrize("name", results.everything())
@@ -169,7 +169,7 @@ def test_the_worst_case_is_the_verdict_and_junit_counts_them(name: str) -> None:
     parts = cases(result)
     assert max((case.state for case in parts), key=STATES.index) == result.state
     assert all(case.message for case in parts)
-    root = ET.fromstring(render_junit(result).encode("utf-8"))
+    root = ET.fromstring(render_junit({"": result}).encode("utf-8"))
     assert root.tag == "testsuites"
     (suite,) = root.findall("testsuite")
     tests = suite.findall("testcase")

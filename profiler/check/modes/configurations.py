@@ -1,0 +1,54 @@
+"""Checks all configurations of pyproject.toml, and writes one report of them beside their own."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from profiler.check.model import FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult
+from profiler.check.modes import run_one
+from profiler.check.modes.finish import report_error
+from profiler.check.outputs.page import configuration_lines
+from profiler.check.outputs.write import write_configurations
+from profiler.check.settings import output_directory
+from profiler.core.errors import Exit, ProfilerError
+from profiler.run.store import folder_of_runs
+
+ERROR: Final = "ERROR"
+"""The state of a configuration that could not be checked."""
+_WORST: Final = (FAIL, ERROR, NOT_COMPARABLE, INCONCLUSIVE, PASS)
+"""States from the one that decides to the one that needs all of them."""
+_STOPPED: Final = 128
+"""Exit codes from this on are those of signals."""
+
+
+def check_configurations(args: argparse.Namespace, names: tuple[str, ...]) -> int:
+    """Check each configuration as if its command were given, and report all of them; returns the exit code.
+
+    A configuration that cannot be checked does not keep others from being checked. A signal ends all.
+    """
+    out = output_directory(args.out)
+    found: dict[str, GateResult] = {}
+    codes: dict[str, int] = {}
+    with folder_of_runs(out):
+        for name in names:
+            print(f"configuration {name}", flush=True)
+            results: list[GateResult] = []
+            try:
+                given = argparse.Namespace(**{**vars(args), "out": out / name})
+                codes[name] = run_one(given, (), (), name, results)
+            except (ProfilerError, OSError) as error:
+                line = str(report_error(error))
+                print(f"error: {name}: {line}", file=sys.stderr, flush=True)
+                codes[name] = int(Exit.USAGE)
+                results = [GateResult(state=ERROR, sentence=line, out=str(out / name))]
+            found.update((name, result) for result in results)
+            if codes[name] >= _STOPPED:
+                break
+        if args.update is None:
+            state = min((result.state for result in found.values()), key=_WORST.index, default=ERROR)
+            write_configurations(found, state, out)
+            print(*configuration_lines(found), f"report: {out / 'check.html'}", sep="\n")
+    last = next(reversed(codes.values()))
+    return last if last >= _STOPPED else min(filter(None, codes.values()), default=0)  # FAIL, then an error
