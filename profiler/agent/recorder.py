@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 now: Final = time.monotonic_ns
 """The clock of every record: CLOCK_MONOTONIC in ns, the same in all processes of a machine."""
 
+_ANNOUNCED: Final = 2  # records from which `profiler.record.collectors.stacks` knows that the program steps
 _FLUSH_NS: Final = 250_000_000  # kill -9 loses at most the records of the last quarter of a second
 _RUN_CHECK_NS: Final = 5_000_000_000  # checking whether the run goes on takes 0.1 ms
 _MAX_SITES: Final = 10_000  # numbers of places in the code that are cached: a program may generate code forever
@@ -136,6 +137,7 @@ class Recorder:
         self._cpu_read = 0, 0
         """The thread that last read its CPU clock at a boundary, and the time of that reading."""
         self._always_read = _ALWAYS_READ
+        self._unannounced = _ANNOUNCED
         self._clocked: dict[str, _Clocked] = {}
         self._has_delay = True
         """Whether the kernel tells how long a thread waited for a core."""
@@ -208,6 +210,7 @@ class Recorder:
             self._record_thread_clocks(after[0], after[1])
         self._write_values(after[0], self.index)
         self.index += 1
+        self._announce()
         self.flush_if_due(after[0])
         if self.detailed:
             self.record_overhead(after[0])
@@ -300,12 +303,20 @@ class Recorder:
         try:
             boundaries = self._boundaries
             boundaries.append(boundaries.pack(*at, self.thread.tid, self.names[name], kind, flag))
+            if self._unannounced:
+                self._announce()
             if at[0] - self._flushed > _FLUSH_NS:
                 self.flush_if_due(at[0])
             if self._control is not None:
                 self._control.boundary(self, f"{int(kind)} {name}")
         except Exception as error:  # noqa: BLE001 - same reason as in begin_boundary
             self.folder.fail(error)
+
+    def _announce(self) -> None:
+        """Let the first steps or boundaries be written at once: stacks are sampled more often from then on."""
+        if self._unannounced:
+            self._unannounced -= 1
+            self._flushed = 0
 
     def _is_reading_due(self, when: int) -> bool:
         """Whether the clocks of this thread are to be read: at the first boundaries, then every 10 ms at most."""

@@ -16,7 +16,7 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
 from profiler.diagnose.device import too_few_launches
-from profiler.diagnose.known_cures import known_cure, line_of_cure
+from profiler.diagnose.known_cures import known_cure, largest_cure, line_of_cure
 from profiler.diagnose.model import MOST, is_large_of_run, is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
@@ -83,6 +83,9 @@ def _with_lines_of_cures(findings: Iterable[Finding], costs: StepCosts) -> Itera
     for each in findings:
         first = next((place.site.place for place in each.places), None)
         finding = replace(each, values={**each.values, "runs_steps": True}) if first in updating else each
+        if finding.cure_site is not None:
+            yield finding
+            continue
         cure = finding.values.get("cure") or finding.known_cure
         site = _registered_at(finding) or line_of_cure(cure, lines, info.project or info.cwd)
         is_other = site is not None and site.place not in [its.place for its in finding.sites]
@@ -157,8 +160,10 @@ def _divided(
             finding = _finding(rule, claim, costs, rival)
             lines = board.lines(wants, left=not rival)
             places = lines.places((1.0 - finding.left_out) * costs.seconds)
-            cure = known_cure(places, finding.share)
+            cure, part = known_cure(places, finding.share), largest_cure(places).share
             finding = replace(finding, places=places, known_cure=cure)
+            if cure and rule.is_of_code and part < _NEARLY_ALL * finding.share:  # the rest of it remains
+                finding = replace(finding, gains=tuple(replace(each, is_most=True) for each in finding.gains))
             if rule.order is Order.SHAPE:  # other rules know the line of the cause
                 finding = _at_its_places(finding)
             yield finding

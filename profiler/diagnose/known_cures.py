@@ -101,8 +101,14 @@ _KNOWN: Final = (
         "tokenize before the training.",
         ("transformers.tokenization_utils_tokenizers.TokenizersBackend._", "transformers.tokenization_utils_fast._",
          "transformers.tokenization_utils_base.PreTrainedTokenizerBase.__call__",
-         "transformers.tokenization_utils_base.PreTrainedTokenizerBase._", "transformers.tokenization_python.",
-         "transformers.models.bert.tokenization"),
+         "transformers.tokenization_utils_base.PreTrainedTokenizerBase._"),
+        anywhere=True,
+    ),
+    KnownCure(
+        "This tokenizer is written in Python. Load the fast one where there is one, by "
+        "AutoTokenizer.from_pretrained(), and compare a few texts. Give it many texts in one call, before the "
+        "training.",
+        ("transformers.tokenization_python.", "transformers.models.bert.tokenization"),
         anywhere=True,
     ),
     # https://docs.wandb.ai/ref/python/watch
@@ -140,8 +146,9 @@ _KNOWN: Final = (
     ),
     # https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     KnownCure(
-        "Pass broadcast_buffers=False to DistributedDataParallel (forward_sync_buffers in newer versions of torch), if "
-        "the buffers are the same on all ranks, as constants are: it sends them from rank 0 before each forward pass.",
+        "Pass forward_sync_buffers=False to DistributedDataParallel (in older versions of torch "
+        "broadcast_buffers=False), if the buffers are the same on all ranks, as constants are: it sends them from rank "
+        "0 before each forward pass.",
         ("torch.nn.parallel.distributed.DistributedDataParallel._distributed_broadcast_coalesced",
          "torch.nn.parallel.distributed.DistributedDataParallel._sync_"),
         of="DistributedDataParallel",
@@ -161,8 +168,8 @@ _KNOWN: Final = (
     ),
     # https://pytorch.org/docs/stable/generated/torch.nn.Module.html: register_buffer
     KnownCure(
-        "If the result is the same in each step, make it once, such as in __init__ by register_buffer(), and not in "
-        "each forward pass.",
+        "If the result is the same in each step, make it once, such as in __init__ by register_buffer(..., "
+        "persistent=False), and not in each forward pass.",
         calls=("constant tensor",),
     ),
     # https://pytorch.org/docs/stable/generated/torch.tensor.html: a list is read element by element
@@ -174,13 +181,13 @@ _KNOWN: Final = (
     # https://pytorch.org/docs/stable/optim.html: averaging of weights
     KnownCure(
         "Update all tensors at once: torch.optim.swa_utils.AveragedModel(model, "
-        "multi_avg_fn=get_ema_multi_avg_fn(decay)).",
+        "multi_avg_fn=get_ema_multi_avg_fn(decay)), which averages buffers only with use_buffers=True.",
         calls=("average of tensors",),
     ),
     # https://numpy.org/doc/stable/reference/random/generated/numpy.random.choice.html
     KnownCure(
         "Draw by numpy.random.default_rng(), whose choice(..., replace=False, shuffle=False) does not permute all "
-        "numbers, or draw with replacement, as by integers(size, size=count).",
+        "numbers, or draw with replacement, as by integers(size, size=count), which may draw an item twice.",
         calls=("choice without replacement",),
     ),
     # https://docs.python.org/3/howto/logging.html: optimization
@@ -191,13 +198,91 @@ _KNOWN: Final = (
     ),
     # https://docs.python.org/3/library/json.html
     KnownCure(
-        "Append what is new to the file, one line of JSON for each event, instead of writing all of it again; or write "
-        "it every 50th step or so.",
+        "Append what is new to the file, one line of JSON for each event, instead of writing all of it again; readers "
+        "then read line by line. Or write it every 50th step or so.",
         calls=("JSON written anew",),
+    ),
+    # https://docs.python.org/3/tutorial/datastructures.html
+    KnownCure(
+        "index() searches a list from its start each time. Make a dictionary of positions once, as by {item: number "
+        "for number, item in enumerate(items)}, and look up in it.",
+        calls=("search in a list",),
+        anywhere=True,
+    ),
+    KnownCure(
+        "The set or list after `in` is built again for each test. Build a set once, before the loop.",
+        calls=("set built anew",),
+        anywhere=True,
+    ),
+    # https://docs.python.org/3/library/heapq.html, https://pytorch.org/docs/stable/generated/torch.topk.html
+    KnownCure(
+        "It sorts everything to keep a few. Use torch.topk() on the whole tensor, for many rows at once, or "
+        "heapq.nlargest().",
+        calls=("first of sorted",),
+        anywhere=True,
+    ),
+    # https://docs.python.org/3/library/os.html: os.fsync
+    KnownCure(
+        "os.fsync() waits until the disk has the data. Keep it for files that must survive a power failure, or call it "
+        "every 50th step or so.",
+        calls=("fsync",),
+    ),
+    # https://docs.scipy.org/doc/scipy/reference/sparse.html
+    KnownCure(
+        "Each index of a sparse matrix makes a new matrix. Take all rows of a batch by one index, or read the arrays "
+        "of a CSR matrix: part = slice(m.indptr[i], m.indptr[i + 1]); m.indices[part], m.data[part].",
+        ("scipy.sparse.",),
+    ),
+    # https://pytorch.org/docs/stable/distributions.html
+    KnownCure(
+        "Make one distribution for all rows of a batch, and call sample() and log_prob() once. "
+        "torch.distributions.Distribution.set_default_validate_args(False) leaves out the checks of arguments.",
+        ("torch.distributions.",),
+    ),
+    # https://pytorch.org/tutorials/intermediate/ensembling.html
+    KnownCure(
+        "If all members have the same model, compute them together: torch.func.vmap over "
+        "torch.func.functional_call(model, parameters, inputs), with stacked parameters.",
+        ("torch.nn.utils.convert_parameters.",),
+        anywhere=True,
+    ),
+    # torch/utils/hooks.py: remove() deletes one entry, and does nothing where it is gone
+    KnownCure(
+        "Empty the list of handles after this loop: else the handles of all earlier calls are removed again each time.",
+        ("torch.utils.hooks.RemovableHandle.remove",),
+    ),
+    # https://numba.readthedocs.io/en/stable/user/jit.html: cache
+    KnownCure(
+        "Numba compiles at the first call: @njit(cache=True) keeps the code on the disk for later runs.",
+        ("numba.core.", "numba.np.", "numba.typed."),
+        anywhere=True,
+    ),
+    # https://pytorch.org/docs/stable/torch.compiler_faq.html
+    KnownCure(
+        "torch.compile compiles at the first call. To measure steps alone, call the compiled model once before the "
+        "loop, with a batch of the real shape.",
+        ("torch._dynamo.", "torch._inductor.", "torch._functorch."),
+        anywhere=True,
+    ),
+    # https://matplotlib.org/stable/install/environment_variables_faq.html
+    KnownCure(
+        "matplotlib makes its list of fonts, and keeps it in the folder MPLCONFIGDIR. Let that be a folder that stays.",
+        ("matplotlib.font_manager.",),
+        anywhere=True,
     ),
 )  # fmt: skip
 _CONSTANT: Final = ("arange", "linspace", "eye", "tril", "triu")
 _BUILT_IN: Final = ("sum", "max", "min", "list", "sorted")
+
+
+class Cured(NamedTuple):
+    """What helps against a part of the time of a finding."""
+
+    text: str = ""
+    share: float = 0.0
+    """The share of a step at the lines of which it is known."""
+    site: Site | None = None
+    """The line with most of that."""
 
 
 def known_cure(places: Iterable[Place], share: float, *, outside: bool = False) -> str:
@@ -207,23 +292,40 @@ def known_cure(places: Iterable[Place], share: float, *, outside: bool = False) 
     :param share: its share of a step.
     :param outside: the time is outside of the steps.
     """
-    helped = defaultdict[str, float](float)
+    cured = largest_cure(places, outside=outside)
+    return cured.text if cured.share > MOST * share else ""
+
+
+def largest_cure(places: Iterable[Place], *, outside: bool = False) -> Cured:
+    """What helps against most of the time at these lines of which something is known."""
+    places, helped = list(places), defaultdict[str, list[Place]](list)
+    written = {_function(place) for place in places if "JSON written anew" in _called_with(place)}
     for place in places:
-        helped[_cure_of(place, outside=outside)] += place.share
-    cure = max(helped, key=lambda each: helped[each], default="")
-    return cure if helped.get(cure, 0.0) > MOST * share else ""
+        if text := _cure_of(place, is_written=_function(place) in written, outside=outside):
+            helped[text].append(place)
+    found = (Cured(text, sum(each.share for each in at), at[0].site) for text, at in helped.items())
+    return max(found, key=lambda each: each.share, default=Cured())
 
 
-def _cure_of(place: Place, *, outside: bool) -> str:
-    """What helps against the time at a line: in what the line calls itself, else in what calls that."""
+def _function(place: Place) -> tuple[str, str]:
+    return place.site.file, place.site.function
+
+
+def _cure_of(place: Place, *, is_written: bool, outside: bool) -> str:
+    """What helps against the time at a line: in what the line calls itself, else in what calls that.
+
+    :param is_written: its function writes JSON, so that it reads for that what it wrote before.
+    """
     called, fitting = set(_called_with(place)), [known for known in _KNOWN if known.anywhere or not outside]
+    if is_written and "JSON read" in called:
+        called.add("JSON written anew")
     own = (known.text for known in fitting if known.is_about(place.inside) or called & set(known.calls))
     return next(own, "") or next((known.text for known in fitting if known.is_about(place.called_by)), "")
 
 
-def cure_of_function(name: str) -> str:
+def cure_of_function(name: str, *, outside: bool = False) -> str:
     """What helps against the time in a function, as module and name; empty where nothing is known."""
-    return next((known.text for known in _KNOWN if known.is_about(name)), "")
+    return next((known.text for known in _KNOWN if known.is_about(name) and (known.anywhere or not outside)), "")
 
 
 def line_of_cure(cure: str, lines: Mapping[str, Any], folder: str) -> Site | None:
@@ -250,8 +352,9 @@ def _called_with(place: Place) -> Iterator[str]:
             yield "choice without replacement"
         if name in ("debug", "info") and any(isinstance(each, ast.JoinedStr) for each in call.args):
             yield "formatted message"
-    if "dump" in names or ("dumps" in names and "write_text" in names):
-        yield "JSON written anew"
+    yield from _written(calls)
+    if not place.package:
+        yield from filter(None, map(_searched, nodes))
     if calls and all(is_torch) and all(name in _CONSTANT or name == "tensor" for name in names):
         listed = [call.args[0] for call, name in zip(calls, names, strict=True) if name == "tensor" and call.args]
         if not listed or all(isinstance(each, ast.List) for each in listed):
@@ -260,6 +363,30 @@ def _called_with(place: Place) -> Iterator[str]:
             yield "tensor of a list"
     if any(map(_is_average, nodes)):
         yield "average of tensors"
+
+
+def _written(calls: Iterable[ast.Call]) -> Iterator[str]:
+    """What calls write to a file, or read from one."""
+    functions = [ast.unparse(call.func) for call in calls]
+    names = [function.rpartition(".")[2] for function in functions]
+    if "dump" in names or ("dumps" in names and "write_text" in names):
+        yield "JSON written anew"
+    if "json.load" in functions or "json.loads" in functions:
+        yield "JSON read"
+    if "fsync" in names:
+        yield "fsync"
+
+
+def _searched(node: ast.AST) -> str:
+    """What a part of a line does that takes longer the more items there are; empty: nothing of this kind."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="index"), args=[_]):
+            return "search in a list"
+        case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.Call(func=ast.Name("set" | "list"))]):
+            return "set built anew"
+        case ast.Subscript(value=ast.Call(func=ast.Name("sorted")), slice=ast.Slice(lower=None, step=None)):
+            return "first of sorted"
+    return ""
 
 
 def _is_average(node: ast.AST) -> bool:

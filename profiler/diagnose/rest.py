@@ -44,7 +44,7 @@ from profiler.diagnose.device import (
     too_few_launches,
     trace_category,
 )
-from profiler.diagnose.known_cures import known_cure
+from profiler.diagnose.known_cures import known_cure, largest_cure
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     CODE_OF,
@@ -120,10 +120,10 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     sites = largest_sites(place.site for place in places)
     values["is_rest"] = group.claimed >= WORTH_NAMING * costs.active
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
-    return replace(
-        found, costs=group.categories, places=places, known_cure=known_cure(places, share),
-        left_out=1.0 - step / costs.seconds,
-    )  # fmt: skip
+    cure, part = known_cure(places, share), largest_cure(places)
+    if not cure and part.share >= WORTH_NAMING:
+        values["part_cure"], found = part.text, replace(found, cure_site=part.site)
+    return replace(found, costs=group.categories, places=places, known_cure=cure, left_out=1.0 - step / costs.seconds)
 
 
 def _reflects_device(name: str, costs: StepCosts) -> bool:

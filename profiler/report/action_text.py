@@ -26,7 +26,7 @@ from profiler.run.model import RunInfo
 ACTIONS: Final = 3
 _TRIAL: Final = "Without --yes it asks first. It runs the program without this cause, and changes no file of yours."
 _FILL_IN: Final = f"write what was not recorded in place of {MASK}"
-KEPT: Final = "In CI, without --update, it fails when a step does more."
+KEPT: Final = "In CI, run it without --update: it fails if a step calls, copies or waits more often than now."
 """What `check` does with the baseline that it wrote."""
 
 
@@ -55,7 +55,7 @@ MOST_CURES: Final = 2
 def _is_worth(finding: Finding) -> bool:
     """Whether a change is worth to be written down: for its gain, or because a rule knows what to write instead."""
     if not finding.has_cure:
-        return is_worth(finding)
+        return is_worth(finding) or "part_cure" in finding.values
     is_written = bool(finding.rule.code) and not finding.gains and finding.share >= NAMED
     return finding.gain >= WORTH_LEADING or finding.is_growth or is_written
 

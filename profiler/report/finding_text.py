@@ -82,9 +82,9 @@ def finding_text(finding: Finding) -> FindingText:
     places = listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else ""
     if not finding.has_cure:
         is_import = finding.rule.name == CODE_OF[Owner.IMPORT] and finding.values["package"] != "torch"
-        cure = _OF_IMPORTS if is_import else _cure_of_place(finding)
-        if not cure and finding.of_steps and finding.period is Period.BEFORE and finding.rule.name in CODE_TITLES:
-            cure = _OF_PREPARATION
+        cure = _OF_IMPORTS if is_import else _cure_of_place(finding) or finding.values.get("part_cure", "")
+        if not cure and finding.of_steps and finding.rule.name in CODE_TITLES:
+            cure = _OF_ITEMS if finding.period is Period.AFTER else f"{_OF_ITEMS} {_OF_PREPARATION}"
         lines = tuple(shortened(site.source, _MOST_CODE) for site in finding.sites[:1] if site.source)
         changed = finding.cure_site if cure else None
         evidence = finding_sentence(finding), *lines, *_change_sentence(changed)
@@ -129,11 +129,19 @@ def _cure_of_place(finding: Finding) -> str:
         return ""
     # what a library does before the steps, such as compiling, it does once
     is_library = finding.rule.name == CODE_OF[Owner.LIBRARY] and finding.period not in (Period.BEFORE, Period.AFTER)
-    if not first.package or not (finding.has_cure or is_library):
+    # within a forward pass, functions of other names prepare what layers use, or losses
+    is_work = finding.rule.name in _WORK and bool(first.inside) and not _OF_LAYERS.search(first.inside)
+    if not first.package or not (finding.has_cure or is_library or is_work):
         return ""
     if first.package not in RUNS_TRAINING:
         return _library_cure(first, runs_steps=bool(finding.values.get("runs_steps")))
     return _OF_TRAINER.format(package=first.package) if _AROUND_STEPS.search(first.inside) else ""
+
+
+_WORK: Final = ("compute", "framework", "python")
+"""Names of findings about work of any kind."""
+_OF_LAYERS: Final = re.compile(r"(?i)forward|attention|conv|embed|layer|norm|modul|model|backbone|net\b|\bnn\.")
+"""Functions that compute a model."""
 
 
 _AROUND_STEPS: Final = re.compile(
@@ -163,22 +171,31 @@ def _library_cure(place: Place, *, runs_steps: bool) -> str:
             f"Look for an option of {place.package} by which it does less of this, or for a newer version. Most of the "
             f"time is in {inside}, which is not the program's."
         )
-    called = called_functions(place.site.source)
-    what = f"call {called[0]}()" if called else f"use {place.package}"
-    return (
-        f"Compute once, and keep, what is the same each time. Else {what} less often or with less data, or look for an "
-        f"option that makes it faster. Most of the time is in code of {place.package}, which is not the program's."
-    )
+    if place.package == "numpy":
+        return _OF_NUMPY
+    name = place.inside.rpartition(".")[2].strip("_")
+    called = next((each for each in called_functions(place.site.source) if each.rpartition(".")[2] == name), "")
+    what = f"what {called}() returns" if called else "its result"
+    own = f"Most of the time is in code of {place.package}, which is not the program's."
+    option = f"look for an option of {place.package} or a newer version that makes it faster"
+    tree = parsed_line(place.site.source)
+    if tree is not None and all(isinstance(each, ast.Expr) for each in tree.body):  # the program uses no result
+        return f"Do it less often or with less data, or {option}. {own}"
+    return f"Compute once, and keep, {what} if that depends only on its arguments. Else {option}. {own}"
 
 
+_OF_NUMPY: Final = (
+    "Call NumPy once on whole arrays instead of once for each item: a call takes microseconds however small its arrays "
+    "are. Compute once, and keep, what is the same each time."
+)
 _OF_IMPORTS: Final = (
     "Import what is used only at times within the function that uses it, and of a package only the parts that are "
     "used. `python -X importtime` tells what each import takes."
 )
-_OF_PREPARATION: Final = (
-    "Look for work that is repeated for each item, such as a search in a list, or a set that is built again. If the "
-    "result is the same in each run, store it in a file and load it from there."
+_OF_ITEMS: Final = (
+    "Look for work that is repeated for each item, such as a search in a list, a sum, or a set that is built again."
 )
+_OF_PREPARATION: Final = "If the result is the same in each run, store it in a file and load it from there."
 
 
 def _place_sentences(finding: Finding) -> Iterator[str]:

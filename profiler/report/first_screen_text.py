@@ -236,7 +236,7 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
     if any(each.rule.code and not each.gains for each in sure) or any(
         each.known_cure and is_worth(each) for each in sure
     ):
-        reason = "a recording does not tell how much the change below gives"
+        reason = "a recording does not tell how much such a change gives"
     elif any(each.is_growth for each in of_whole_run(analysis.findings)):
         reason = "a recording does not tell how far the growth goes"
     elif any(each.has_cure and not each.gains and not each.costs.keys() <= set(CORELESS_CATEGORIES) for each in sure):
@@ -246,7 +246,7 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
     elif not_sampled(analysis):
         reason = "without stack samples, no cause can be told"
     elif not analysis.is_trace and is_too_short(analysis):
-        reason = "the recorded steps are too few to tell a cause"
+        reason = "stack samples of usual steps are too few to tell a cause"
     elif any(each.gains for each in sure):
         reason = f"no rule recognizes a cause whose removal makes the program {NO_GAIN - 1:.0%} faster"
     else:

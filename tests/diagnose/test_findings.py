@@ -274,7 +274,7 @@ def test_the_rest_of_a_library_around_the_phases_is_told_as_its_code() -> None:
     assert (second.rule.name, round(second.share, 2)) == ("compute", 0.5)
     elsewhere = replace(ledger, cells=cells[:3])
     first = find(replace(run, ledger=elsewhere, phases=(Phase("forward", 0.3, 0.3, 0.3, 0.3),)), ()).findings[0]
-    assert "Else use fitkit less often" in finding_text(first).fix
+    assert "or look for an option of fitkit" in finding_text(first).fix
 
 
 def test_work_beside_a_device_that_was_not_recorded_has_no_gain() -> None:

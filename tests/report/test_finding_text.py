@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profiler.analyse.finding import Confidence, Finding, Place, RuleText
-from profiler.diagnose.known_cures import cure_of_function, known_cure, line_of_cure
+from profiler.diagnose.known_cures import cure_of_function, known_cure, largest_cure, line_of_cure
 from profiler.report.finding_text import finding_text, with_arguments
 from profiler.run.model import Site
 
@@ -63,10 +65,19 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("trainer.train()", "transformers.trainer_callback.CallbackHandler.call_event", "transformers", "callbacks"),
         ("row = frame.iloc[index]", "pandas.core.series.Series.__init__", "pandas", "to_numpy()"),
         ("rows = generator.choice(size, 8, replace=False)", "", "", "integers(size, size=count)"),
-        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "call augment() less often"),
+        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "and keep, its result if"),
+        ("boxes = augkit.clip(boxes)", "augkit.boxes.clip", "augkit", "and keep, what augkit.clip() returns if"),
+        ("bar.update()", "barline.Bar.update", "barline", "Do it less often"),
+        ("known = np.flatnonzero(np.isin(row, known))", "numpy.lib._isin", "numpy", "Call NumPy once on whole arrays"),
+        ("parts = m[row]", "scipy.sparse._index.IndexMixin.__getitem__", "scipy", "Take all rows of a batch"),
+        ("handle.remove()", "torch.utils.hooks.RemovableHandle.remove", "", "Empty the list of handles"),
+        ("numbers = [names.index(name) for name in row]", "", "", "Make a dictionary of positions"),
+        ("kept = filter(lambda word: word in set(vocabulary), words)", "", "", "Build a set once"),
+        ("best = sorted(scores, reverse=True)[:10]", "", "", "torch.topk()"),
+        ("os.fsync(file.fileno())", "", "", "power failure"),
         ("boxes = clip(boxes)", "", "", "Replace loops."),
         ("old.data = old.data * keep + new.data * (1.0 - keep)", "", "", "AveragedModel"),
-        ("rates = torch.tensor([1.0, 2.0])", "", "", "register_buffer()"),
+        ("rates = torch.tensor([1.0, 2.0])", "", "", "register_buffer("),
         ("return torch.tensor(rows), torch.tensor(labels)", "", "", "arrays of NumPy"),
         # lines that only look alike
         ("file.write(json.dumps(row) + chr(10))", "json.encoder.JSONEncoder.encode", "", "Replace loops."),
@@ -136,3 +147,25 @@ def test_the_line_that_made_what_advice_changes() -> None:
     assert line_of_cure(cure, {}, "/home/someone") is None
     assert line_of_cure(cure_of_function("wandb.integration.torch.log"), lines, "/home/someone") is None
     assert not cure_of_function("")
+
+
+def test_a_cure_for_a_part_of_computing_is_told_at_its_line() -> None:
+    average = Place(Site("train.py", 31, "follow", "old.data = old.data * keep + new.data * (1.0 - keep)"), 0.12)
+    others = Place(Site("train.py", 40, "train", "loss.backward()"), 0.5)
+    cured = largest_cure((others, average))
+    assert (cured.share, cured.site) == (0.12, average.site)
+    found = replace(at_line("loss.backward()", "", ""), rule=RuleText("compute", "", (), ""))
+    found = replace(found, values={**found.values, "part_cure": cured.text}, cure_site=cured.site)
+    text = finding_text(found)
+    assert "AveragedModel" in text.fix
+    assert text.cure_site == average.site
+    assert not known_cure((others, average), 0.7), "it is no cure for most of it"
+
+
+def test_json_that_a_function_reads_and_writes_anew_is_one_cause() -> None:
+    def place(line: int, source: str, share: float) -> Place:
+        return Place(Site("train.py", line, "write_status", source), share)
+
+    read, written = place(7, "events = json.load(file)", 0.3), place(9, "json.dump(events, file)", 0.2)
+    assert "one line of JSON" in known_cure((read, written), 0.5)
+    assert not known_cure((read,), 0.3), "it may be a dataset"

@@ -200,7 +200,7 @@ def test_a_finding_that_try_can_measure_comes_with_the_command() -> None:
 def test_a_finding_whose_gain_is_not_predicted_is_an_action_with_the_command_that_measures_it() -> None:
     unpredicted = replace(finding("compute", knock_out=KnockOut.SETTINGS, code="Adam(..., fused=True)"), gains=())
     screen = first(run(unpredicted))
-    assert screen.why[-1] == "No gain is predicted: a recording does not tell how much the change below gives."
+    assert screen.why[-1] == "No gain is predicted: a recording does not tell how much such a change gives."
     cure, measure, *others = screen.actions
     assert (cure.title, cure.place, cure.code) == ("Make items cheaper", "train.py:14", "Adam(..., fused=True)")
     assert " try --yes -- " in measure.command

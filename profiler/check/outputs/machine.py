@@ -413,8 +413,8 @@ def _junit_suite(root: ET.Element, name: str, result: GateResult, tests: Sequenc
         **({"baseline": result.baseline_file} if result.baseline_file else {}),
     }
     element = ET.SubElement(suite, "properties")
-    for name, value in properties.items():
-        ET.SubElement(element, "property", {"name": _xml_text(name), "value": _xml_text(value)})
+    for key, value in properties.items():
+        ET.SubElement(element, "property", {"name": _xml_text(key), "value": _xml_text(value)})
     group = f"check.{name}" if name else "check"
     for case in tests:
         test = ET.SubElement(suite, "testcase", {"classname": f"{group}.{case.group}", "name": _xml_text(case.name)})

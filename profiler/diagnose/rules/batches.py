@@ -132,8 +132,8 @@ def slow_collate(costs: StepCosts) -> Claim | None:
         "Drawing the indices of a batch takes {batch:time}, {share:share} of each step.",
         "The training process does this itself, however many workers there are.",
     ),
-    "Draw the indices of all batches at the start of an epoch, by operations on whole arrays, instead of looking "
-    "through the dataset for each batch.",
+    "If a draw does not depend on those before it, draw the indices of all batches at the start of an epoch, by "
+    "operations on whole arrays. Else make a draw cheaper: keep what it looks up in arrays or lists.",
 )
 def slow_sampler(costs: StepCosts) -> Claim | None:
     """The part of the loader's time in which it asks its sampler. Where a loader is started for each batch, another
@@ -149,6 +149,7 @@ def slow_sampler(costs: StepCosts) -> Claim | None:
         {"input": sampled},
         largest_sites(site for each in functions for site in each.lines or (each.below.site,)),
         {"batch": cost.seconds / (found.use.batches or 1.0)},
+        is_most=True,  # drawing still costs something
     )
 
 
@@ -196,7 +197,8 @@ def io_bound_input(costs: StepCosts) -> Claim | None:
         "Most of it is in {calls}.",
     ),
     "Compute once, before the training, what is the same in each step. Vectorize the rest: use operations on whole "
-    "arrays instead of loops over items. Or let the workers of a DataLoader make the batches while the model trains.",
+    "arrays instead of loops over items. If batches do not depend on what the training does, let the workers of a "
+    "DataLoader make them meanwhile.",
     order=Order.SHAPE,
     is_alternative=True,
     knock_out=KnockOut.STATEMENT,
@@ -243,7 +245,7 @@ def inline_tokenization(costs: StepCosts) -> Claim | None:
     found = diagnose_input(costs.analysis)
     if found is None or not found.inline:
         claim = making_claim(costs, ("tokenize",), "tokenizing")
-        return replace(claim, values={"tokenized": None, **claim.values}) if claim else None
+        return replace(claim, values={"tokenized": None, **claim.values}, is_most=True) if claim else None
     parts = costs.inputs(where="main process", context="inline")
     tokenizing = [part for part in parts if part.name == "tokenize"]
     share = sum(part.seconds_per_step for part in tokenizing) / sum(part.seconds_per_step for part in parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -11,7 +12,7 @@ from typing import Final
 from profiler.analyse.finding import Confidence, KnockOut
 from profiler.analyse.model import UPDATE, Analysis, LineCost, ThreadActivity, ThreadState
 from profiler.core.notice import Notice
-from profiler.core.syntax import called_functions, line_nodes, parsed_line
+from profiler.core.syntax import line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits
 from profiler.diagnose.known_cures import cure_of_function
 from profiler.diagnose.model import MOST, NAMED
@@ -34,19 +35,11 @@ _MOST_OF_STEP: Final = 0.5
 """Share of a step at a line from which it may be a library that runs the whole loop there. A choice."""
 _ENVIRONMENTS: Final = ("gymnasium/", "gym/", "pettingzoo/", "dm_control/")
 """Folders of libraries that simulate environments."""
-_ARRAYS: Final = frozenset(("np", "numpy", "pd", "pandas", "scipy", "cv2", "sklearn"))
-"""Names under which programs commonly import libraries that compute with arrays."""
 _NEARLY_ALL: Final = 0.9
 """Share of that line's time in one function of a library. A choice: `trainer.fit()` has all of it there."""
 _MOSTLY: Final = 0.5
 """Share of a line that is Python from which it is a line of Python, or that is in an environment; of Python that is
 another cause. A choice."""
-
-
-def _array_function(sites: Sequence[Site]) -> str | None:
-    """The function of a library for arrays that the first line calls, which loops over no elements itself."""
-    names = called_functions(sites[0].source) if sites else []
-    return next((name for name in names if name.partition(".")[0] in _ARRAYS), None)
 
 
 def _comprehension(sites: Sequence[Site]) -> str | None:
@@ -104,10 +97,7 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
     ),
     "Vectorize loops over elements: use operators on whole tensors. Compute once, before the loop, what is the same in "
     "each step. Or do the work less often.",
-    fixes=(
-        "Do {called}() less often, or outside of the step.",
-        "Compute it by NumPy or torch on whole arrays, instead of item by item in {items}.",
-    ),
+    fixes=("Compute it by NumPy or torch on whole arrays, instead of item by item in {items}.",),
     order=Order.REST,
     knock_out=KnockOut.STATEMENT,
     is_of_code=True,
@@ -126,7 +116,7 @@ def python_loop(costs: StepCosts) -> Claim | Notice | None:
     if sites and all(_is_of_library(costs, site) for site in sites):
         return None
     unplaced = None if sites else costs.share(claimed["python"].seconds)
-    values = {"called": _array_function(sites), "items": _comprehension(sites), "unplaced": unplaced}
+    values = {"items": _comprehension(sites), "unplaced": unplaced}
     return Claim(claimed, sites, values, has_gain=bool(sites))
 
 
@@ -323,7 +313,18 @@ def _work_of_waits(costs: StepCosts) -> dict[str, Cost]:
     "blocked-thread",
     "The training thread is blocked",
     ("{share:share} of each step is spent waiting.",),
-    "Wait less often, or do what it waits for in another thread or process and collect the result in a later step.",
+    "Wait less often. If the training does not need the result at once, do what it waits for in another thread or "
+    "process, and collect the result in a later step.",
+    fixes=(
+        (
+            "Let {polling} block until there is something, as get(timeout=1) does: to ask again and again keeps the "
+            "GIL and a core from other threads."
+        ),
+        (
+            "It waits for {processes} of the program. Make their work cheaper, or call torch.set_num_threads(1) in "
+            "each of them: all of their threads together should fit on the cores."
+        ),
+    ),
     order=Order.REST,
     knock_out=KnockOut.STATEMENT,
 )
@@ -342,9 +343,22 @@ def blocked_thread(costs: StepCosts) -> Claim | None:
     sites, backward = largest_sites((*sites, *costs.line_sites("waiting", sites))), costs.phase("backward")
     # in a backward pass torch itself waits, for memory or for its threads: no change of the program removes that
     is_of_torch = bool(sites) and backward is not None and sites[0] == backward.site
+    polling = _POLLING.search(sites[0].source) if sites else None
+    lines = lines_above(costs, lambda each: each.file.startswith("multiprocessing/"))
+    is_of_processes = bool(sites) and any(line.site == sites[0] for line in lines)
+    values = {
+        "polling": f"{polling[1]}()" if polling else None,
+        "processes": "other processes" if is_of_processes else None,
+    }
     # while the thread waits, its core sleeps or runs other work, and what follows finds its caches cold: in
-    # tests/clinic/cases/trap_trainer, a pause of 4 ms lets the other 2.5 ms of the step take 3.3 ms
-    return Claim(claimed, sites, has_gain=not is_of_torch, is_least=True)
+    # tests/clinic/cases/trap_trainer, a pause of 4 ms lets the other 2.5 ms of the step take 3.3 ms. What other
+    # processes of the program compute may still take a part of it
+    is_most = bool(is_of_processes or polling)
+    return Claim(claimed, sites, values, has_gain=not is_of_torch, is_least=not is_most, is_most=is_most)
+
+
+_POLLING: Final = re.compile(r"\b(get_nowait|poll|empty|get(?=\([^()]*\bblock\s*=\s*False))\(")
+"""Calls that ask whether there is something, and do not wait for it."""
 
 
 PLUGINS = rules_of(globals())

@@ -41,8 +41,8 @@ _MOST_STEPS: Final = 0.5
     ),
     "Let only the last backward pass before the optimizer's step synchronize: run the others within no_sync(), with "
     "their forward passes, which decide whether gradients are synchronized.",
-    code="with model.no_sync():  # in all passes but the last one\n    loss = criterion(model(inputs), targets)\n"
-    "    loss.backward()",
+    code="with model.no_sync():  # in all passes but the last one\n"
+    "    loss = criterion(model(inputs), targets) / passes\n    loss.backward()",
     threshold_source="_MOST_STEPS is a choice. All synchronizations of a step are taken to cost the same.",
 )
 def gradient_sync_in_accumulation(costs: StepCosts) -> Claim | None:

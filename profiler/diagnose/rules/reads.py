@@ -96,8 +96,7 @@ _DECIDES: Final = (
     "with torch.where() or torch.clamp(), or take the number from the host where it is known there."
 )
 _OF_CALLED_FUNCTION: Final = (
-    "A function that this line calls reads the value. See whether one of its arguments makes that needless, as "
-    "is_causal=True does beside the mask of torch's TransformerEncoder."
+    "A function that this line calls reads the value. See whether one of its arguments makes that needless."
 )
 _OF_CALLS: Final = (
     (
@@ -110,8 +109,16 @@ _OF_CALLS: Final = (
     (
         re.compile(r"\bclip_grad\w*\(.*error_if_nonfinite\s*=(?!\s*False)"),
         (
-            "Leave error_if_nonfinite out, and test the norm on the device or where it is logged: with it the host "
-            "reads the norm in each step."
+            "Leave error_if_nonfinite out, with which the host reads the norm in each step. Test the norm where it is "
+            "logged and before each checkpoint, and stop there: until then a gradient that is not finite changes the "
+            "weights."
+        ),
+    ),
+    (
+        re.compile(r"(?i)(en|de)coder|transformer"),
+        (
+            "torch's TransformerEncoder reads its mask to learn whether it is causal. Pass is_causal=True beside the "
+            "mask if it is."
         ),
     ),
     (
@@ -265,7 +272,9 @@ shape_from_values = _rule_of_waits(
         "The operation is {operation}.",
         "The device is idle {share:share} of the time in and after them.",
     ),
-    "Keep the shape: torch.where(mask, x, 0), a product with the mask, or weights of the loss instead of a selection.",
+    "Where the mask keeps most rows, keep the shape: torch.where(mask, x, 0), a product with the mask, or weights of "
+    "the loss. In a loop over groups, such as experts, sort by group once. Then one read is left: "
+    "torch.bincount(groups, minlength=n).tolist().",
 )
 
 
@@ -273,7 +282,8 @@ left_over_synchronize = _rule_of_waits(
     "left-over-synchronize",
     "A call of synchronize makes the host wait for the device",
     ("Calls per step: {calls:number}.", "The device is idle {share:share} of the time in and after it."),
-    "Remove it: results are right without it, and a measurement can use torch.cuda.Event.",
+    "Remove it: what the training computes is right without it. A stopwatch needs torch.cuda.Event(enable_timing=True) "
+    "in its place.",
 )
 
 

@@ -254,7 +254,9 @@ def more_threads_than_cores(costs: StepCosts) -> Claim | None:
                 values |= {"others": excess.others, "own": None}
                 return Claim(take(costs, category), lines, values, has_gain=False)
             values |= {"others": None, "own": left}
-            return Claim(_own_waits(costs), lines, values, is_least=True)
+            # processes of the program compute beside it, and take their time on the cores with fewer threads too
+            is_beside = (costs.analysis.value("children_cpu") or 0.0) >= _BESIDE
+            return Claim(_own_waits(costs), lines, values, is_least=not is_beside, is_most=is_beside)
     return None
 
 

@@ -9,6 +9,7 @@ from profiler.analyse.finding import Confidence
 from profiler.analyse.ledger.cells import Cell, Ledger, Owner, Quartiles
 from profiler.analyse.ledger.cells import Period as LedgerPeriod
 from profiler.analyse.model import BACKWARD, LOADED_MACHINE, UPDATE, Period, Stage
+from profiler.diagnose.known_cures import cure_of_function
 from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import MAX_SITES, RunClaim, StepCosts, rule, rules_of
 from profiler.run.model import Site
@@ -122,13 +123,13 @@ def memory_creep(costs: StepCosts) -> RunClaim | None:
     "A cost that occurs once: {seconds:time} in {steps:steps}",
     (
         "With it, {steps:steps} took {times:number} times as long as the others. The figures of steps leave it out.",
-        "{part:share} of the extra time is at this line.",
+        "{part:share} of the extra time is at {line:place}.",
         "Most of it is {stage}.",
         "There it imports {imports}.",
         "There it calls {calls}.",
     ),
     "It occurs once: make it cheaper if your runs are short. To measure steps alone, do it before the first step.",
-    fixes=("It occurs once. To measure steps alone, import {imports} before the first step.",),
+    fixes=("{cure}", "It occurs once. To measure steps alone, import {imports} before the first step."),
     threshold_source="It must take as much time as 5% of all steps, and 0.1 s. It occurs in at most two steps.",
 )
 def one_off_work(costs: StepCosts) -> RunClaim | None:
@@ -141,7 +142,9 @@ def one_off_work(costs: StepCosts) -> RunClaim | None:
         "steps": found.count,
         "times": found.times,
         "part": line.share if line else None,
+        "line": line.site if line else None,
         "calls": f"{line.calls}()" if line and line.calls else None,
+        "cure": (cure_of_function(line.calls, outside=True) if line else "") or None,
         "stage": found.stage or None,
         "imports": line.imports or None if line else None,
     }

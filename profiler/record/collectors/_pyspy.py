@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -322,6 +323,9 @@ class SamplingWindow:
     lost_priority: bool = False
     """Real-time priority was refused."""
     clocks: list[tuple[int, Mapping[int, ThreadTimes]]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+    """It records nothing more, or will end soon."""
+    is_cut_short: bool = False
 
     @classmethod
     def start(cls, program: str, plan: WindowPlan, stem: Path, python_threads: frozenset[int]) -> SamplingWindow:
@@ -351,8 +355,9 @@ class SamplingWindow:
                 if sampling and not is_ending and len(self.clocks) % _COST_LOOKS == 0:
                     used = sum(py_spy.cpu_so_far() for py_spy in running)
                 if sampling and not ending and is_over(used):
-                    ending = True
+                    ending = self.is_cut_short = True
                     self.signal(signal.SIGINT)
+                    self.over.set()
             is_ending = ending or time.monotonic_ns() > last_sample
             pause = min(_CLOCK_PERIOD_S, priority.pause_s) if priority else _CLOCK_PERIOD_S
             if is_ending:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import filterfalse
 from typing import Final
@@ -30,7 +32,7 @@ _STARTUP_WINDOW_S: Final = 8
 """Length of a window before the first step, which ends it."""
 _LONGEST_STARTUP_S: Final = 30.0
 """A program without a step until then may have none, and its whole run is of interest."""
-_WINDOWS_S: Final = (2, 4, 8)
+_WINDOWS_S: Final = (1, 2, 4, 8)
 """Lengths of the windows from the first step on; the last one repeats. A kill -9 of the recorder loses one of them, and
 each starts two processes (13 ms each)."""
 _COST: Final = 0.0075
@@ -113,6 +115,8 @@ class SamplingSchedule:
         :param sampled_s: how long it sampled.
         """
         self._spent += cpu_s
+        if self._stepping and not plan.gil_rate:  # it was cut short by the first step
+            return
         samples = plan.rate * min(sampled_s, plan.seconds)
         if samples >= 1:
             self._sample_s = max(1e-6, cpu_s - start_cpu_s) / samples
@@ -146,7 +150,7 @@ class ProcessSampler:
         self._stepping = stepping
         self._schedule = SamplingSchedule(pid, context.spec.stack_rate, time.monotonic(), preempt=preempt)
         self._python_threads: frozenset[int] = frozenset()
-        self._window: SamplingWindow | None = None
+        self._opened: deque[SamplingWindow] = deque(maxlen=2)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"stacks of {pid}", daemon=True)
         self._thread.start()
@@ -175,8 +179,7 @@ class ProcessSampler:
         self._thread.join()
 
     def _signal(self, number: signal.Signals) -> None:
-        window = self._window
-        if window is not None:
+        for window in tuple(self._opened):
             window.signal(number)
 
     def _run(self) -> None:
@@ -184,30 +187,34 @@ class ProcessSampler:
             self._record()
         except Exception as error:  # noqa: BLE001 - the edge of a thread, and the status reports it
             self.error = describe_error(error)
-            window = self._window
-            if window is not None:
-                window.signal(signal.SIGKILL)
-                window.wait(lambda _: False)
         finally:
             self.cost_s += time.thread_time()
             # a job of hours may start processes without end: nothing large is kept of those that have ended
             self._python_threads = frozenset()
 
     def _record(self) -> None:
-        """While one window records, the one before is converted."""
+        """While one window records, the one before is converted. The first window of steps begins while the one before
+        it still ends: a program may train for less than a second."""
+        with ThreadPoolExecutor(2, f"windows of {self.pid}") as pool:
+            try:
+                self._record_windows(pool)
+            except BaseException:
+                self._signal(signal.SIGKILL)  # or the pool would wait for them
+                raise
+
+    def _record_windows(self, pool: ThreadPoolExecutor) -> None:
         pause = _RETRY_S[0]
-        done: SamplingWindow | None = None
+        done: tuple[SamplingWindow, Future[bool]] | None = None
         while not self._ended.is_set() and is_alive(self.pid):
-            window = self._open(plan := self._schedule.plan(time.monotonic(), stepping=self._stepping()))
+            window = self._open(self._schedule.plan(time.monotonic(), stepping=self._stepping()))
+            following = pool.submit(self._follow, window)
             if done:
                 wait_exit(window.py_spys[0].process.pid, _SETTLE_S)
-                self._write(done)
+                self._write(*done)
                 done = None
-            wrote = window.wait(partial(self._is_over, plan))
-            self._schedule.preempt &= not window.lost_priority
-            if wrote:
-                done, pause = window, _RETRY_S[0]
-                self._schedule.record(plan, window.cpu_s, window.start_cpu_s, window.sampled_s)
+            window.over.wait()
+            if window.is_cut_short or following.result():
+                done, pause = (window, following), _RETRY_S[0]
             else:
                 killed, refusal = window.killed, window.refusal()
                 self.killed_windows += killed and not self._ended.is_set()
@@ -215,9 +222,20 @@ class ProcessSampler:
                     self.refusal = refusal
                 self._ended.wait(pause)
                 pause = min(_RETRY_S[1], pause * 2)
-            self.cost_s += window.cpu_s
         if done:
-            self._write(done)
+            self._write(*done)
+
+    def _follow(self, window: SamplingWindow) -> bool:
+        """Follow a window until it has ended, note what it cost, and tell whether it wrote something."""
+        try:
+            wrote = window.wait(partial(self._is_over, window.plan))
+            self._schedule.preempt &= not window.lost_priority
+            if wrote:
+                self._schedule.record(window.plan, window.cpu_s, window.start_cpu_s, window.sampled_s)
+            self.cost_s += window.cpu_s
+        finally:
+            window.over.set()
+        return wrote
 
     def _is_over(self, plan: WindowPlan, cpu_s: float) -> bool:
         return self._schedule.is_over(plan, cpu_s, stepping=self._stepping())
@@ -225,13 +243,17 @@ class ProcessSampler:
     def _open(self, plan: WindowPlan) -> SamplingWindow:
         self.windows += 1
         stem = self._context.spec.out / RECORDER / f"window-{self.pid}-{self.windows}"
-        self._window = window = SamplingWindow.start(self._program, plan, stem, self._python_threads)
+        window = SamplingWindow.start(self._program, plan, stem, self._python_threads)
+        self._opened.append(window)
         if self._ended.is_set():  # `end` came between the look at it and the start
             wait_exit(window.py_spys[0].process.pid, _SETTLE_S)
             window.signal(signal.SIGINT)
         return window
 
-    def _write(self, window: SamplingWindow) -> None:
+    def _write(self, window: SamplingWindow, following: Future[bool]) -> None:
+        if not following.result():
+            self.refusal = window.refusal()
+            return
         converted = window.convert()
         writer = self._context.writer
         spans, gil_spans = (

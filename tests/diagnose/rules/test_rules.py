@@ -1731,14 +1731,17 @@ def test_the_python_of_a_library_that_runs_the_loop_is_no_loop_of_the_program() 
     assert first(replace(looping, lines=(acting,), library=(other,))).gain
 
 
-def test_a_function_for_arrays_is_called_less_often() -> None:
-    for source, fix in (
-        ("counts, edges = np.histogram(g, bins)", "Do np.histogram() less often, or outside of the step."),
-        ("total += abs(value)", "Vectorize loops over elements"),
-    ):
-        looping = replace(step(python=0.5, compute=0.5), lines=(at({"python": 0.05}, replace(SITE, source=source)),))
-        assert first(looping).rule.name == "python-loop"
-        assert finding_text(first(looping)).fix.startswith(fix)
+def test_polling_and_waits_for_processes_have_advice_of_their_own() -> None:
+    waiting = replace(step(waiting=0.6, compute=0.4), lines=(at({"waiting": 0.06}),))
+    assert first(waiting).rule.name == "blocked-thread"
+    assert first(waiting).gains[0].is_least
+    asking = replace(SITE, source="batch = queue.get(block=False)")
+    polling = first(replace(waiting, lines=(at({"waiting": 0.06}, asking),)))
+    assert "Let get() block" in finding_text(polling).fix
+    receive = LibraryFunction("multiprocessing/connection.py", "Connection.recv", at({"waiting": 0.06}))
+    of_processes = first(replace(waiting, library=(receive,)))
+    assert "torch.set_num_threads(1) in each of them" in finding_text(of_processes).fix
+    assert of_processes.gains[0].is_most, "their work remains"
 
 
 def test_checks_of_distributions_among_small_operators() -> None:
@@ -2220,7 +2223,8 @@ def test_products_without_tensor_cores() -> None:
         ("bool", "elif mask.any():", "cannot read it less often"),
         ("int", "for begin in range(0, padded, CHUNK):", "cannot read it less often"),
         ("bool", "longest = max(lengths)", "tensor.amax()"),
-        ("bool", "out = encoder(x, mask=mask)", "one of its arguments"),
+        ("bool", "out = encoder(x, mask=mask)", "is_causal=True"),
+        ("bool", "out = route(x, mask=mask)", "one of its arguments"),
         ("item", "scaler.step(optimizer)", "bfloat16"),
         ("item", "optimizer.step()", "one of its arguments"),
         ("repeat_interleave", "mixed = plan.spread(gain, counts)", "output_size"),
