@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -87,7 +88,9 @@ def changed_lines(
     has_lines = before or not any(process.totals.get(counter) for process in base)
     if counter.startswith((STARTUP, ONCE)) and not has_lines:  # a baseline file has no lines of these
         return ()
-    pairs = list(pair_lines(ends(before, max), ends(after, min), files))
+    # one operator may do what many did: what replaces them is judged by their number, however many lines they took
+    most = {"most": math.inf} if has_operators else {}
+    pairs = list(pair_lines(ends(before, max), ends(after, min), files, **most))
     if has_operators:
         pairs = list(paid(pairs, _operator_payments(pairs, ends(exact[0], max), ends(exact[1], min))))
     elif is_staged or counter not in _WAITS:

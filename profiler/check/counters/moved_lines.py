@@ -81,15 +81,22 @@ def is_equal(first: float, second: float) -> bool:
 
 
 def pair_lines(
-    before: Mapping[SourceLine, float], after: Mapping[SourceLine, float], changes: Sequence[FileChange] = ()
+    before: Mapping[SourceLine, float],
+    after: Mapping[SourceLine, float],
+    changes: Sequence[FileChange] = (),
+    *,
+    most: float = _MAX_EDIT,
 ) -> Iterator[LinePair]:
-    """All lines of both sides; the amounts of an edited place are shared by its lines."""
+    """All lines of both sides; the amounts of an edited place are shared by its lines.
+
+    :param most: lines up to which a place that the diff replaced is one edited place.
+    """
     matching = _Matching(before, after)
     matching.by_diff(changes)
     for identity in _TEXTS:
         matching.by_identity(identity)
     yield from matching.pairs
-    yield from matching.edited(changes)
+    yield from matching.edited(changes, most)
     matching.pairs.clear()
     matching.by_similar_text(changes)
     yield from matching.pairs
@@ -131,11 +138,11 @@ class _Matching:
         for base, line in sorted(pairs, key=lambda pair: (abs(pair[0].number - pair[1].number), pair[1].number)):
             self._pair(base, line)
 
-    def edited(self, changes: Sequence[FileChange]) -> Iterator[LinePair]:
-        """Lines that a diff replaced by few others: what the place counted before pays for what it counts now."""
+    def edited(self, changes: Sequence[FileChange], most: float) -> Iterator[LinePair]:
+        """Lines that a diff replaced by others: what the place counted before pays for what it counts now."""
         for change in changes:
             for old, new in change.replaced:
-                if max(len(old), len(new)) > _MAX_EDIT:
+                if max(len(old), len(new)) > most:
                     continue
                 base = [line for line in self.base if line.file == change.base and line.number in old]
                 candidate = [line for line in self.candidate if line.file == change.candidate and line.number in new]

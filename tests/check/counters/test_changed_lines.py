@@ -115,6 +115,20 @@ def test_operators_are_paid_where_there_are_as_many_of_each_name(
     assert judged(former, operators(*after)).state == (PASS if same and totals else FAIL), "names are not known"
 
 
+def test_one_operator_takes_the_place_of_many_that_the_diff_removed() -> None:
+    """As where attention that is written out becomes `scaled_dot_product_attention`."""
+    before = operators(*((line, 20.0, f"name_{line}") for line in range(3, 15)))
+    diff = FileChange("train.py", "train.py", {}, ((range(3, 15), range(30, 31)),))
+
+    def state(amount: float, files: tuple[FileChange, ...] = (diff,)) -> str:
+        (line,) = compare([before], [operators((30, amount, "fused"))], Limits(), files)
+        return line.state
+
+    assert state(20) == state(240) == PASS
+    assert state(241) == FAIL
+    assert state(20, ()) == FAIL, "the diff is not known"
+
+
 # ---------------------------------------------------------------- what is told
 
 
