@@ -28,7 +28,7 @@ def run_check(args: argparse.Namespace) -> int:
         if table.configurations:
             from profiler.check.modes.configurations import check_configurations
 
-            return check_configurations(args, tuple(table.configurations))
+            return check_configurations(args, tuple(table.configurations), run_one)
         command = command_of(table.command)
     return run_one(args, sides, command)
 

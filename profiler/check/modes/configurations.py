@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import Final
 
 from profiler.check.model import FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult
-from profiler.check.modes import run_one
 from profiler.check.modes.finish import report_error
 from profiler.check.outputs.page import configuration_lines
 from profiler.check.outputs.write import write_configurations
@@ -23,10 +23,14 @@ _STOPPED: Final = 128
 """Exit codes from this on are those of signals."""
 
 
-def check_configurations(args: argparse.Namespace, names: tuple[str, ...]) -> int:
+def check_configurations(
+    args: argparse.Namespace, names: tuple[str, ...], run_one: Callable[..., int]
+) -> int:
     """Check each configuration as if its command were given, and report all of them; returns the exit code.
 
     A configuration that cannot be checked does not keep others from being checked. A signal ends all.
+
+    :param run_one: `profiler.check.modes.run_one`.
     """
     out = output_directory(args.out)
     found: dict[str, GateResult] = {}
