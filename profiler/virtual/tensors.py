@@ -6,7 +6,8 @@ such as autograd, works with tensors of the CPU, so that results equal those of 
 wait for a GPU, and copies between memories, are reported as events.
 
 What waits is stated by torch's source: `aten/src/ATen/native/cuda/Copy.cpp` (copies), the calls of `.item()` and
-`nonzero` in `aten/src/ATen/native`, and `torch/csrc/autograd/python_variable_indexing.cpp` (indexing).
+`nonzero` in `aten/src/ATen/native`, and `torch/csrc/autograd/python_variable_indexing.cpp` (indexing). Where torch
+takes a number, such as a size, a bound of a slice or `alpha`, it reads a tensor: its dispatcher tells of that.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import FunctionType
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.virtual import precision, private_api
 from profiler.virtual.cards import Card
@@ -209,7 +212,7 @@ class VirtualMode(TorchFunctionMode):
             return handler(self, func, args, dict(kwargs) if kwargs else {})
         if not kwargs and self.default_device is None:  # most calls
             device = self.device_among(args)
-            result = func(*args)
+            result = self.call(func, args)
         else:
             options = dict(kwargs) if kwargs else {}
             if self.default_device is not None and options.get("device") is None and func in private_api.constructors():
@@ -217,12 +220,36 @@ class VirtualMode(TorchFunctionMode):
             if "device" in options or "pin_memory" in options:
                 return _make(self, func, args, options)
             device = self.device_among(args) or self.device_among(options.values())
-            result = func(*args, **options)
+            result = self.call(func, args, options)
         if device is not None:
             self.mark(result, device)
         elif self.thread.backward_device is not None:
             _keep_on_host(result)
         return result
+
+    def call(self, func: Any, args: Arguments, options: Mapping[str, Any] | None = None, name: str = "") -> Any:
+        """Call a function, and count the values on a device that it reads in torch's Python code or as numbers.
+
+        :param name: of these waits; else it is the function's.
+        """
+        if type(func) is FunctionType or self.has_number(args) or (options and self.has_number(options.values())):
+            with _Reads(self, name or func.__name__):
+                return func(*args, **options) if options else func(*args)
+        return func(*args, **options) if options else func(*args)
+
+    def has_number(self, values: Iterable[Any]) -> bool:
+        """Whether a value on a device is among these, in a sequence or a slice of them, that torch may take a number
+        from."""
+        for value in values:
+            if isinstance(value, Tensor):
+                if not value.dim() and self.device(value) is not None:
+                    return True
+            elif isinstance(value, (list, tuple)):
+                if self.has_number(value):
+                    return True
+            elif isinstance(value, slice) and self.has_number((value.start, value.stop, value.step)):
+                return True
+        return False
 
     def device_among(self, values: Iterable[Any]) -> torch.device | None:
         """The virtual device of the first tensor that has one."""
@@ -301,6 +328,32 @@ class VirtualMode(TorchFunctionMode):
             yield
         finally:
             self.thread.silent = before
+
+
+class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the values on a device that the host reads within a function of torch. It costs 5 µs a call."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, mode: VirtualMode, name: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._mode, self._name = mode, name
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # a wrapper would cost more than the method
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _READ and self._mode.device(args[0]) is not None:
+            self._mode.wait(self._name)
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+
+_READ: Final = torch.ops.aten._local_scalar_dense.default
 
 
 def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
@@ -578,7 +631,7 @@ def _make(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> An
         options["device"] = CPU
     else:
         target = source if device is None else None
-    result = func(*args, **options)
+    result = mode.call(func, args, options)
     if target is not None:
         mode.mark(result, target)
     elif isinstance(result, Tensor):
@@ -643,10 +696,12 @@ def _where(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> A
 
 @handles(*_names("repeat_interleave"), reads=True)
 def _repeat(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
-    """It waits to learn how long the result is, unless the repeats are a number or the length is given."""
+    """It reads how long the result is, and whether a number is negative (aten/src/ATen/native/Repeat.h), unless the
+    repeats are a number or the length is given."""
     repeats = options.get("repeats", args[1] if len(args) > 1 else args[0] if args else None)
     if isinstance(repeats, Tensor) and options.get("output_size") is None and mode.device(repeats) is not None:
-        mode.wait("repeat_interleave")
+        for _ in range(2 if repeats.numel() else 0):
+            mode.wait("repeat_interleave")
     return _plain(mode, func, args, options)
 
 
@@ -659,7 +714,7 @@ def _normal(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> 
     return _made(mode, func, args, options)
 
 
-@handles(torch.full, torch.arange, torch.linspace, torch.logspace)
+@handles(torch.linspace, torch.logspace)
 def _numbers(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """Their numbers are read, where these are tensors on a device."""
     for value in (*args, *options.values()):
@@ -668,18 +723,15 @@ def _numbers(mode: VirtualMode, func: Any, args: Arguments, options: Options) ->
     return _made(mode, func, args, options)
 
 
-@handles(*_names("to_sparse", "histc", "index_fill", "index_fill_"))
+@handles(*_names("to_sparse", "histc"))
 def _sometimes_waiting(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     tensor, name = args[0], func.__name__
     if mode.device(tensor) is not None:
         if name == "histc":  # the lowest and the highest value are the bounds that the program leaves out
             bounds = (*args[2:4], options.get("min"), options.get("max"))
             waits = 0 if any(bounds) else 2
-        elif name == "to_sparse":
-            waits = int(tensor.layout is torch.strided)
         else:
-            value = args[3] if len(args) > 3 else options.get("value")
-            waits = int(isinstance(value, Tensor) and mode.device(value) is not None)
+            waits = int(tensor.layout is torch.strided)
         for _ in range(waits):
             mode.wait(name)
     return _plain(mode, func, args, options)
@@ -693,6 +745,7 @@ def _one_hot(mode: VirtualMode, func: Any, args: Arguments, options: Options) ->
     return _plain(mode, func, args, options)
 
 
+@handles(torch.full, torch.arange)
 def _made(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """Functions that make tensors on a device that the program names, on the default one or on the CPU."""
     if mode.default_device is not None and options.get("device") is None and func is not torch.normal:
@@ -701,12 +754,12 @@ def _made(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> An
         return _make(mode, func, args, options)
     if func is torch.normal:
         return _plain(mode, func, args, options)
-    return func(*args, **options)
+    return mode.call(func, args, options)
 
 
 def _plain(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     device = mode.device_among((*args, *options.values()))
-    result = func(*args, **options)
+    result = mode.call(func, args, options)
     if device is not None:
         mode.mark(result, device)
     return result
@@ -717,7 +770,7 @@ def _get_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     device = mode.device(args[0])
     if device is not None:
         _index(mode, args[0], args[1])
-    result = func(*args)
+    result = _call_with_index(mode, func, args)
     if device is not None:
         mode.mark(result, device)
     return result
@@ -734,15 +787,28 @@ def _set_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
         if isinstance(value, Tensor) and mode.device(value) is None and value.dim():
             ends = None, mode.device(tensor)
             mode.copied("__setitem__", value, ends, pinned=_is_pinned(value), non_blocking=False)
-    return func(*args)
+    return _call_with_index(mode, func, args)
+
+
+def _call_with_index(mode: VirtualMode, func: Any, args: Arguments) -> Any:
+    """Call a function whose second argument is an index, in which torch reads numbers on a device."""
+    parts = _index_parts(args[1])
+    if not mode.has_number(parts):
+        return func(*args)
+    bounds = [bound for part in parts if isinstance(part, slice) for bound in (part.start, part.stop, part.step)]
+    return mode.call(func, args, name="slice" if mode.has_number(bounds) else "index")
+
+
+def _index_parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
 
 
 def _index(mode: VirtualMode, tensor: Tensor, index: Any) -> None:
-    """Count what indexing a tensor on a device needs: the positions of a mask, a number, indices from the host."""
-    for value in index if isinstance(index, tuple) else (index,):
+    """Count what indexing a tensor on a device needs beside numbers: the positions of a mask, indices from the host."""
+    for value in _index_parts(index):
         if isinstance(value, Tensor) and mode.device(value) is not None:
-            if _is_mask(value) or not value.dim():
-                mode.wait("mask index" if _is_mask(value) else "index")
+            if _is_mask(value):
+                mode.wait("mask index")
         elif isinstance(value, Tensor) and value.dim():
             ends = None, mode.device(tensor)
             mode.copied("index", value, ends, pinned=_is_pinned(value), non_blocking=False)

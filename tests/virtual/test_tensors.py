@@ -149,7 +149,6 @@ WAITS: list[Callable[[], object]] = [
     lambda: cuda(2).unique(),
     lambda: torch.equal(cuda(2), cuda(2)),
     lambda: torch.allclose(cuda(2), cuda(2)),
-    lambda: torch.repeat_interleave(cuda(2), torch.ones(2, dtype=torch.long, device="cuda")),
     lambda: torch.linalg.inv(torch.eye(2, device="cuda")),
     lambda: torch.normal(cuda(2), cuda(2)),
     lambda: torch.full((2,), cuda(1)[0], device="cuda"),
@@ -184,6 +183,35 @@ def test_masks_wait_and_fills_do_not(counts: Counts) -> None:
     assert counts.syncs == 2
 
 
+def number(value: int) -> torch.Tensor:
+    return torch.tensor(value).pin_memory().to("cuda", non_blocking=True)
+
+
+SEVERAL_WAITS: list[tuple[str, int, Callable[[torch.Tensor], object]]] = [
+    ("slice", 1, lambda x: x[number(1) :]),
+    ("slice", 2, lambda x: x[:, number(0) : number(2)]),
+    ("slice", 3, lambda x: x[number(0) : number(2) : number(1), None]),
+    ("slice", 2, lambda x: x.__setitem__(slice(number(0), number(2)), 1.0)),
+    ("slice", 2, lambda _: torch.zeros(4)[number(0) : number(2)]),
+    ("slice", 2, lambda x: [x[span] for span in [slice(0, number(2))] * 2]),
+    ("index", 2, lambda x: x[number(1), ..., number(0)]),
+    ("index", 1, lambda _: torch.zeros(4)[number(1)]),
+    ("repeat_interleave", 2, lambda x: torch.repeat_interleave(x[0], torch.ones_like(x[0], dtype=torch.long))),
+    ("repeat_interleave", 2, lambda x: x.repeat_interleave(number(3), dim=0)),
+]
+
+
+@pytest.mark.parametrize(("name", "waits", "call"), SEVERAL_WAITS)
+def test_each_number_that_torch_reads_is_a_wait(
+    counts: Counts, name: str, waits: int, call: Callable[[torch.Tensor], object]
+) -> None:
+    x = cuda(4, 4)
+    counts.clear()
+    call(x)
+    found = [(event.name, count) for (event, _), count in counts.events.items() if event.kind is EventKind.SYNC]
+    assert found == [(name, waits)]
+
+
 CALLS_WITHOUT_WAIT: list[Callable[[], object]] = [
     lambda: torch.zeros(2).pin_memory().cuda(non_blocking=True),
     lambda: cuda(2).to("cpu", non_blocking=True),
@@ -192,6 +220,8 @@ CALLS_WITHOUT_WAIT: list[Callable[[], object]] = [
     lambda: cuda(2).sum().detach(),
     lambda: torch.where(cuda(2) > 0.5, 1.0, 0.0),
     lambda: torch.repeat_interleave(cuda(2), 3),
+    lambda: cuda(3).repeat_interleave(torch.ones(3, dtype=torch.long), output_size=3),
+    lambda: cuda(3)[torch.tensor(1) :],
     lambda: functional.one_hot(torch.zeros(3, dtype=torch.long, device="cuda"), 3),
     lambda: cuda(3)[torch.zeros(2, dtype=torch.long, device="cuda")],
     lambda: torch.arange(3, device="cuda"),
