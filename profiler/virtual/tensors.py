@@ -564,13 +564,53 @@ def _cpu(mode: VirtualMode, _: Any, args: Arguments, __: Options) -> Any:
 
 @handles(Tensor.copy_)
 def _copy(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
-    target, source = args[0], args[1] if len(args) > 1 else options["src"]
+    non_blocking = args[2] if len(args) > 2 else options.get("non_blocking", False)
+    _copied_into(mode, "copy_", args[0], args[1] if len(args) > 1 else options["src"], non_blocking=non_blocking)
+    return func(*args, **options)
+
+
+@handles(torch._foreach_copy_)
+def _copy_each(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """Lists of two memories are copied tensor by tensor."""
+    targets, sources = args[0], args[1] if len(args) > 1 else options["src"]
+    non_blocking = args[2] if len(args) > 2 else options.get("non_blocking", False)
+    for target, source in zip(targets, sources, strict=False):  # torch refuses other lengths
+        _copied_into(mode, "copy_", target, source, non_blocking=non_blocking)
+    return func(*args, **options)
+
+
+def _copied_into(mode: VirtualMode, name: str, target: Tensor, source: Tensor, *, non_blocking: bool = False) -> None:
+    """Count the copy of a tensor into one of another memory."""
     ends = mode.device(source), mode.device(target)
     if ends[0] != ends[1]:
-        non_blocking = args[2] if len(args) > 2 else options.get("non_blocking", False)
         pinned = _is_pinned(source if ends[0] is None else target)
-        mode.copied("copy_", source, ends, pinned=pinned, non_blocking=non_blocking)
-    return func(*args, **options)
+        mode.copied(name, source, ends, pinned=pinned, non_blocking=non_blocking)
+
+
+@handles(*_names("fill", "fill_", "masked_fill", "masked_fill_", "index_fill", "index_fill_"), reads=True)
+def _fill(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """The host reads the value, but for `fill_` of a tensor that is on the same device."""
+    value, device = options.get("value", args[-1]), mode.device(args[0])
+    source = mode.device(value) if isinstance(value, Tensor) and value is not args[0] else None
+    if source is not None and (source != device or "_fill" in func.__name__):
+        mode.wait(func.__name__)
+    result = func(*args, **options)
+    if device is not None:
+        mode.mark(result, device)
+    return result
+
+
+@handles(*_names("index_put", "index_put_"))
+def _index_put(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """What assignment to indices does. Where it adds, torch checks the lowest and the highest index of each tensor
+    (`wrapIndexOnce` in aten/src/ATen/native/cuda/Indexing.cu)."""
+    tensor, indices, value = (*args, *(options[name] for name in ("indices", "values") if name in options))[:3]
+    adds, device = args[3] if len(args) > 3 else options.get("accumulate", False), mode.device(tensor)
+    _assign(mode, func.__name__, tensor, tuple(indices), value, adds=adds)
+    result = func(*args, **options)
+    if device is not None:
+        mode.mark(result, device)
+    return result
 
 
 @handles(torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.sparse_coo_tensor)
@@ -778,16 +818,26 @@ def _get_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
 
 @handles(Tensor.__setitem__, reads=True)
 def _set_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
-    tensor, index, value = args
-    if mode.device(tensor) is not None:
+    _assign(mode, "__setitem__", *args)
+    return _call_with_index(mode, func, args)
+
+
+def _assign(mode: VirtualMode, name: str, tensor: Tensor, index: Any, value: Any, *, adds: bool = False) -> None:
+    """Count what assigning a value to elements of a tensor needs."""
+    device = mode.device(tensor)
+    source = mode.device(value) if isinstance(value, Tensor) else None
+    if device is not None:
         # with one mask and a number, torch fills without learning where the mask is true
-        fills = _is_mask(index) and not (isinstance(value, Tensor) and mode.device(value) is not None)
+        parts = _index_parts(index)
+        fills = len(parts) == 1 and _is_mask(parts[0]) and source is None and not adds
         if not (fills and (not isinstance(value, Tensor) or value.numel() == 1)):
             _index(mode, tensor, index)
-        if isinstance(value, Tensor) and mode.device(value) is None and value.dim():
-            ends = None, mode.device(tensor)
-            mode.copied("__setitem__", value, ends, pinned=_is_pinned(value), non_blocking=False)
-    return _call_with_index(mode, func, args)
+        for part in parts if adds else ():
+            if isinstance(part, Tensor) and part.numel():
+                for _ in range(2 * (part.dim() if _is_mask(part) else 1)):
+                    mode.wait(name)
+    if isinstance(value, Tensor) and (device is None or value.dim()):
+        _copied_into(mode, name, tensor, value)
 
 
 def _call_with_index(mode: VirtualMode, func: Any, args: Arguments) -> Any:

@@ -7,6 +7,7 @@ import io
 import linecache
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -198,7 +199,47 @@ SEVERAL_WAITS: list[tuple[str, int, Callable[[torch.Tensor], object]]] = [
     ("index", 1, lambda _: torch.zeros(4)[number(1)]),
     ("repeat_interleave", 2, lambda x: torch.repeat_interleave(x[0], torch.ones_like(x[0], dtype=torch.long))),
     ("repeat_interleave", 2, lambda x: x.repeat_interleave(number(3), dim=0)),
+    ("masked_fill", 1, lambda x: x.masked_fill(x > 0.5, x[0, 0])),
+    ("masked_fill_", 1, lambda x: x.masked_fill_(x > 0.5, value=x[0, 0])),
+    ("index_fill_", 1, lambda x: x.index_fill_(0, torch.arange(2, device="cuda"), x[0, 0])),
+    ("fill_", 1, lambda x: torch.zeros(4).fill_(x[0, 0])),
+    ("masked_fill_", 1, lambda x: torch.zeros(4).masked_fill_(torch.zeros(4) > 1, x[0, 0])),
+    ("index_put_", 2, lambda x: x.index_put_((torch.arange(2, device="cuda"),), x[:2].clone(), accumulate=True)),
+    ("mask index", 1, lambda x: x.index_put_((x > 0.5,), x[0, 0])),
 ]
+
+FROM_DEVICE: list[tuple[int, Callable[[torch.Tensor, torch.Tensor], object]]] = [
+    (1, lambda host, x: host.__setitem__(0, x[0])),
+    (1, lambda host, x: host[0].__setitem__(1, x[0, 0])),
+    (1, lambda host, x: host.__setitem__((0, 1), x[0, 0])),
+    (1, lambda host, x: host.__setitem__((slice(2), 1), x[0, 0])),
+    (1, lambda host, x: host.__setitem__(host > 0.5, x[0, 0])),
+    (1, lambda host, x: host.copy_(x)),
+    (1, lambda host, x: host.index_put_((torch.tensor(0), torch.tensor(1)), x[0, 0])),
+    (2, lambda host, x: torch._foreach_copy_([host, host.clone()], [x, x])),
+    (0, lambda host, x: host.__setitem__(0, host[1])),
+    (0, lambda host, x: x.__setitem__(0, x[1])),
+]
+
+
+@pytest.mark.parametrize(("copies", "call"), FROM_DEVICE)
+def test_each_value_that_is_written_to_the_host_is_a_copy(
+    counts: Counts, copies: int, call: Callable[[torch.Tensor, torch.Tensor], object]
+) -> None:
+    x = cuda(4, 4)
+    counts.clear()
+    call(torch.zeros(4, 4), x)
+    assert (counts.total(EventKind.DEVICE_TO_HOST), counts.syncs) == (copies, copies)
+
+
+def test_each_value_that_is_written_to_an_array_is_a_wait(counts: Counts) -> None:
+    array, x = np.zeros((4, 4)), cuda(4, 4)
+    counts.clear()
+    for row in range(4):
+        array[row][0] = x[row, 0]
+        array[row, 1] = x[row, 1]
+    assert counts.syncs == 8
+    assert array[2, 1] == x[2, 1].item()
 
 
 @pytest.mark.parametrize(("name", "waits", "call"), SEVERAL_WAITS)
@@ -222,6 +263,9 @@ CALLS_WITHOUT_WAIT: list[Callable[[], object]] = [
     lambda: torch.repeat_interleave(cuda(2), 3),
     lambda: cuda(3).repeat_interleave(torch.ones(3, dtype=torch.long), output_size=3),
     lambda: cuda(3)[torch.tensor(1) :],
+    lambda: cuda(3).fill_(cuda(1)[0]),
+    lambda: cuda(3).masked_fill(cuda(3) > 0.5, 1.0),
+    lambda: cuda(3).index_put_((torch.arange(2, device="cuda"),), cuda(2)),
     lambda: functional.one_hot(torch.zeros(3, dtype=torch.long, device="cuda"), 3),
     lambda: cuda(3)[torch.zeros(2, dtype=torch.long, device="cuda")],
     lambda: torch.arange(3, device="cuda"),
