@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Final
 
 import torch
@@ -14,7 +15,7 @@ from profiler.virtual.cards import CARDS
 from profiler.virtual.compiled import compile_replacement
 from profiler.virtual.counts import EventSink
 from profiler.virtual.tensor_types import parse, tensor_types
-from profiler.virtual.tensors import CPU, Machine, VirtualMode, device_of, named_cuda
+from profiler.virtual.tensors import CPU, BackwardWaits, Machine, VirtualMode, device_of, named_cuda
 
 _TAG_PRIORITY: Final = 5
 """Before torch's own functions for storages of the CPU (10) and of CUDA (20) in torch/serialization.py."""
@@ -131,9 +132,7 @@ class VirtualCuda:
             before = mode.thread.backward_device
             mode.thread.backward_device = next((device for device in map(device_of, outputs) if device), before)
             try:
-                if is_active(mode):
-                    return original(outputs, *args, **kwargs)
-                with mode:
+                with nullcontext() if is_active(mode) else mode, BackwardWaits(mode):
                     return original(outputs, *args, **kwargs)
             finally:
                 mode.thread.backward_device = before

@@ -27,6 +27,9 @@ NAMES: Final = (
     "_C._functorch.is_functorch_wrapped_tensor",
     "_VF._pack_padded_sequence",
     "utils.checkpoint._allowed_determinism_checks_to_fns",
+    "_C._is_torch_function_mode_enabled",
+    "_C.DisableTorchFunction",
+    "utils._python_dispatch.TorchDispatchMode",
 )
 """Names below `torch` that virtual devices need."""
 COMPILER_NAMES: Final = (

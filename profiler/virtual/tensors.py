@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import FunctionType
 from typing import Any, Final
 
 import torch
@@ -187,6 +186,8 @@ class _ThreadState(threading.local):
     """While a backward pass of tensors on a virtual device runs: that device. Gradients, which C++ code makes, are not
     marked; they are on it."""
     silent: bool = False
+    watch: _Watch | None = None
+    """The innermost watch of operators that the dispatcher executes."""
 
 
 class VirtualMode(TorchFunctionMode):
@@ -228,11 +229,11 @@ class VirtualMode(TorchFunctionMode):
         return result
 
     def call(self, func: Any, args: Arguments, options: Mapping[str, Any] | None = None, name: str = "") -> Any:
-        """Call a function, and count the values on a device that it reads in torch's Python code or as numbers.
+        """Call a function, and count the values on a device that it reads as numbers.
 
         :param name: of these waits; else it is the function's.
         """
-        if type(func) is FunctionType or self.has_number(args) or (options and self.has_number(options.values())):
+        if self.has_number(args) or (options and self.has_number(options.values())):
             with _Reads(self, name or func.__name__):
                 return func(*args, **options) if options else func(*args)
         return func(*args, **options) if options else func(*args)
@@ -330,14 +331,24 @@ class VirtualMode(TorchFunctionMode):
             self.thread.silent = before
 
 
-class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the values on a device that the host reads within a function of torch. It costs 5 µs a call."""
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gets the operators that torch's dispatcher executes, to count waits that no function of torch's Python API tells.
+    Only the innermost one of a thread counts."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, mode: VirtualMode, name: str) -> None:
+    def __init__(self, mode: VirtualMode) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._mode, self._name = mode, name
+        self._mode = mode
+
+    def __enter__(self) -> Any:
+        thread = self._mode.thread
+        self._outer, thread.watch = thread.watch, self
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *exception: object) -> None:
+        self._mode.thread.watch = self._outer
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -348,12 +359,61 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is _READ and self._mode.device(args[0]) is not None:
+        with private_api.without_function_modes():  # autograd calls operators where one is active
+            if func in _WATCHED and self._mode.thread.watch is self:
+                self.count(func, args)
+            return func(*args, **kwargs) if kwargs else func(*args)
+
+    def count(self, operator: Any, args: Arguments) -> None:
+        """Count the waits of one of the operators that may need a value of a tensor."""
+        raise NotImplementedError
+
+
+class _Reads(_Watch):  # type: ignore[no-untyped-call]
+    """Counts the values on a device that the host reads within a function of torch. It costs 5 µs a call."""
+
+    def __init__(self, mode: VirtualMode, name: str) -> None:
+        super().__init__(mode)
+        self._name = name
+
+    def count(self, operator: Any, args: Arguments) -> None:
+        """Count a read."""
+        if operator is _READ and self._mode.device(args[0]) is not None:
             self._mode.wait(self._name)
+
+
+class BackwardWaits(_Watch):  # type: ignore[no-untyped-call]
+    """Counts the waits of torch's gradient functions. Those of hooks and autograd functions in Python count as
+    elsewhere, since these call torch's Python API. It costs 3 µs an operator."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if private_api.has_function_modes():  # autograd calls the operator
+            return super().__torch_dispatch__(func, types, args, kwargs)
         return func(*args, **kwargs) if kwargs else func(*args)
+
+    def count(self, operator: Any, args: Arguments) -> None:
+        """Count a read, or the positions of masks."""
+        if self._mode.device(args[0]) is None:
+            return
+        name = _WATCHED[operator]
+        waits = sum(map(_is_mask, args[1])) if name == "mask index" else 1
+        for _ in range(waits):
+            self._mode.wait(f"backward of {name}")
 
 
 _READ: Final = torch.ops.aten._local_scalar_dense.default
+_WATCHED: Final = {
+    getattr(packet, overload): name
+    for names, name in (
+        (("_local_scalar_dense",), "item"),
+        (("nonzero",), "nonzero"),
+        (("masked_select",), "masked_select"),
+        (("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"), "mask index"),
+    )
+    for packet in (getattr(torch.ops.aten, each) for each in names)
+    for overload in packet.overloads()
+}
+"""Operators that may make the host wait in torch's own code -> the name of the wait."""
 
 
 def _parts(tensor: Tensor) -> tuple[Tensor, ...]:

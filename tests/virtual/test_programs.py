@@ -385,7 +385,7 @@ class _Asking(nn.Module):
 
 @pytest.mark.parametrize(
     ("what", "breaks", "waits"),
-    [("nothing", 0, 0), ("value", 1, 1), ("mask", 1, 1), ("autocast", 0, 0), ("shapes", 0, 0)],
+    [("nothing", 0, 0), ("value", 1, 1), ("mask", 1, 2), ("autocast", 0, 0), ("shapes", 0, 0)],
 )
 def test_compiled_training_breaks_graphs_as_on_a_gpu_and_learns_the_same(what: str, breaks: int, waits: int) -> None:
     from torch._dynamo.utils import counters

@@ -199,6 +199,17 @@ SEVERAL_WAITS: list[tuple[str, int, Callable[[torch.Tensor], object]]] = [
     ("index", 1, lambda _: torch.zeros(4)[number(1)]),
     ("repeat_interleave", 2, lambda x: torch.repeat_interleave(x[0], torch.ones_like(x[0], dtype=torch.long))),
     ("repeat_interleave", 2, lambda x: x.repeat_interleave(number(3), dim=0)),
+    ("sub", 1, lambda x: torch.sub(x, x, alpha=x[0, 0])),
+    ("add_", 1, lambda x: x.add_(x, alpha=x[0, 0])),
+    ("addcmul", 1, lambda x: torch.addcmul(x, x, x, value=x[0, 0])),
+    ("full", 1, lambda x: torch.full((2,), x[0, 0], device="cuda")),
+    ("full", 1, lambda x: torch.full((2,), x[0, 0])),
+    ("arange", 2, lambda _: torch.arange(number(0), number(3), device="cuda")),
+    ("zeros", 1, lambda _: torch.zeros(2, number(3))),
+    ("view", 1, lambda x: x.view((number(2), -1))),
+    ("split", 1, lambda x: x.split(number(2))),
+    ("narrow", 1, lambda x: x.narrow(0, 0, number(2))),
+    ("_foreach_add_", 1, lambda x: torch._foreach_add_([x], [x.clone()], alpha=x[0, 0])),
     ("masked_fill", 1, lambda x: x.masked_fill(x > 0.5, x[0, 0])),
     ("masked_fill_", 1, lambda x: x.masked_fill_(x > 0.5, value=x[0, 0])),
     ("index_fill_", 1, lambda x: x.index_fill_(0, torch.arange(2, device="cuda"), x[0, 0])),
@@ -251,6 +262,47 @@ def test_each_number_that_torch_reads_is_a_wait(
     call(x)
     found = [(event.name, count) for (event, _), count in counts.events.items() if event.kind is EventKind.SYNC]
     assert found == [(name, waits)]
+
+
+IN_BACKWARD: list[tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = [
+    (1, lambda x: x[x > 0.5]),
+    (2, lambda x: x[x > 0.5] * x[x < 0.5].sum()),
+    (0, lambda x: x[torch.arange(2, device="cuda")]),
+    (0, lambda x: x.masked_fill(x > 0.5, 0.0)),
+    (0, lambda x: functional.gelu(functional.layer_norm(x @ x, (4,)))),
+]
+
+
+@pytest.mark.parametrize(("waits", "call"), IN_BACKWARD)
+def test_gradients_of_masks_wait_at_the_line_of_the_backward_pass(
+    counts: Counts, waits: int, call: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    loss = call(cuda(4, 4).requires_grad_()).sum()
+    counts.clear()
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert counts.syncs == waits
+    assert {event.name for event, _ in counts.events} <= {"backward of mask index"}
+    assert all("loss.backward()" in linecache.getline(site.file, site.line) for _, site in counts.events if site)
+
+
+def test_a_mask_that_is_assigned_to_waits_in_the_backward_pass_too(counts: Counts) -> None:
+    x = cuda(4, 4).requires_grad_()
+    y = x * 1
+    y[x > 0.5] = x[x > 0.5] * 2
+    loss = y.sum()
+    counts.clear()
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert counts.syncs == 3  # the values' gradient, that of what they replace, and that of the values' own mask
+
+
+def test_what_a_hook_reads_in_a_backward_pass_counts_once(counts: Counts) -> None:
+    x = cuda(4).requires_grad_()
+    x.register_hook(lambda gradient: print(gradient.sum().item(), torch.sub(gradient, 1, alpha=gradient[0])))
+    loss = x.sum()
+    counts.clear()
+    torch.autograd.grad(loss, x)
+    assert sorted(event.name for event, _ in counts.events) == ["item", "print", "sub"]
+    assert counts.syncs == 3
 
 
 CALLS_WITHOUT_WAIT: list[Callable[[], object]] = [
