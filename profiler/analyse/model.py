@@ -1200,6 +1200,8 @@ class SiteCount:
     before_bytes: int
     per_step: Mapping[tuple[int, int], int]
     """Number and bytes in a step -> number of such steps, after the first step."""
+    others: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """Process and number of a step whose number is not `usual_number` -> by how much it differs."""
 
     @property
     def waits(self) -> bool:
@@ -1216,6 +1218,16 @@ class SiteCount:
     def usual(self) -> tuple[int, int]:
         """Number and bytes in most steps."""
         return max(self.per_step, key=lambda each: (self.per_step[each], each), default=(0, 0))
+
+    @property
+    def usual_number(self) -> int:
+        """The median of the number in a step."""
+        steps = 0
+        for (number, _), alike in sorted(self.per_step.items()):
+            steps += alike
+            if 2 * steps > self.steps:
+                return number
+        return 0
 
     @property
     def mean(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -59,6 +60,7 @@ def site_counts(run: Run) -> tuple[SiteCount, ...]:
     for rows in _by_key(_events(run, ends)):
         kind, name, site = (int(rows[column][0]) for column in _KEY)
         before, before_bytes, each = 0, 0, Counter[tuple[int, int]]()
+        by_process = {}
         for pid in np.unique(rows["pid"]):  # each process has steps of its own
             own = rows[rows["pid"] == pid]
             steps = len(ends.get(int(pid), _NO_STEPS))
@@ -66,8 +68,16 @@ def site_counts(run: Run) -> tuple[SiteCount, ...]:
             before_bytes += int(own["bytes"][own["step"] == 0].sum())
             numbers, sizes = (_sums(own, column, steps) for column in ("count", "bytes"))
             each.update(zip(numbers.tolist(), sizes.tolist(), strict=True))
+            by_process[int(pid)] = numbers
         where = relative_site(run.sites[site], folder) if site >= 0 else None
-        counts.append(SiteCount(CountKind(kind), run.names[name], where, before, before_bytes, each))
+        count = SiteCount(CountKind(kind), run.names[name], where, before, before_bytes, each)
+        usual = count.usual_number
+        others = {
+            (pid, int(step)): int(numbers[step]) - usual
+            for pid, numbers in by_process.items()
+            for step in np.flatnonzero(numbers != usual)
+        }
+        counts.append(replace(count, others=others))
     return tuple(sorted(counts, key=lambda count: (count.kind, -count.mean, -count.before, count.name)))
 
 

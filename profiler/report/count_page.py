@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from profiler.analyse.model import Mismatch, RunCounts
+from profiler.analyse.model import Mismatch, RunCounts, SiteCount
 from profiler.report.blocks import Block, Callout, Cell, Report, Section, Table, Text
 from profiler.report.build import local_time
 from profiler.report.count_text import (
@@ -19,6 +19,7 @@ from profiler.report.count_text import (
     compared_counts,
     head_lines,
     kind_title,
+    line_amount,
     names_text,
     shown_lines,
     total_text,
@@ -35,9 +36,9 @@ def count_report(counted: RunCounts) -> Report:
     info = counted.info
     head = Section("counts", "Counts", tuple(Text(f"{capitalized(line)}.") for line in head_lines(counted)))
     sections = [
-        Section(kind.name.lower(), capitalized(kind_title(info, kind)), tuple(_blocks(kind, lines)))
+        Section(kind.name.lower(), capitalized(kind_title(info, kind)), blocks)
         for kind in KINDS
-        if (lines := shown_lines(counted.counts, kind))
+        if (blocks := tuple(_blocks(counted.counts, kind)))
     ]
     subtitle = f"Counts · {local_time(info.started_at)}"
     return Report(info.label or info.run_id or "run", subtitle, (head, *sections))
@@ -72,16 +73,19 @@ def _side_cell(index: int, row: ComparedCount) -> Cell:
 
 def _sides_blocks(sides: Sequence[RunCounts], kind: CountKind) -> Iterator[Block]:
     for side in sides:
-        for block in _blocks(kind, lines) if (lines := shown_lines(side.counts, kind)) else ():
+        for block in _blocks(side.counts, kind):
             yield replace(block, caption=f"{side.label}: {block.caption}") if isinstance(block, Table) else block
 
 
-def _blocks(kind: CountKind, lines: tuple[LineCount, ...]) -> Iterator[Block]:
-    text = KINDS[kind]
+def _blocks(counts: tuple[SiteCount, ...], kind: CountKind) -> Iterator[Block]:
+    text, lines = KINDS[kind], shown_lines(counts, kind)
+    if not lines:
+        return
 
     def amount(line: LineCount) -> Cell:
+        others = "" if text.has_bytes else line.steps.in_others
         value = line.bytes_per_step if text.has_bytes else line.mean
-        return Cell(amount_text(kind, value), sort=value)
+        return Cell(f"{line_amount(kind, line)}{others and f'; {others}'}", sort=value)
 
     def before(line: LineCount) -> Cell:
         value = line.before_bytes if text.has_bytes else line.before
@@ -89,8 +93,8 @@ def _blocks(kind: CountKind, lines: tuple[LineCount, ...]) -> Iterator[Block]:
 
     fields = (
         Field[LineCount]("Line", lambda line: site_cell(line.site, _NO_LINE)),
-        Field[LineCount]("In a step", amount, number=True),
-        Field[LineCount]("Until the first step ended", before, number=True),
-        Field[LineCount]("Calls", lambda line: Cell(names_text(line, alone=kind is not CountKind.OPERATOR), code=True)),
+        Field[LineCount]("In a usual step", amount, number=True),
+        Field[LineCount]("Before the first step ended", before, number=True),
+        Field[LineCount]("Calls", lambda line: Cell(names_text(kind, line), code=True)),
     )
-    yield make_table(capitalized(total_text(kind, lines)), fields, lines, text.note)
+    yield make_table(capitalized(total_text(counts, kind)), fields, lines, text.note)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
 from profiler.analyse.model import Mismatch, RunCounts, SiteCount
-from profiler.core.units import rate, significant, size
+from profiler.core.units import nth, rate, significant, size
 from profiler.report.table import short_site
-from profiler.report.text import mismatch, plural, shortened
+from profiler.report.text import mismatch, plural, shortened, times
 from profiler.run.model import RunInfo, Site
-from profiler.run.tables import CountKind
+from profiler.run.tables import NON_BLOCKING, CountKind
 
 _WIDTH: Final = 80
 _COPIES: Final = (CountKind.H2D, CountKind.D2H, CountKind.D2D)
 _MAX_NAMES: Final = 4
 """Operators that are named beside a line."""
 WAITS_ON_CPU: Final = "reads for which a GPU would make the host wait"
+_NO_LINE: Final = "no line of the program"
 MODEL: Final = "from a model of the allocator"
 
 
@@ -52,17 +56,72 @@ KINDS: Final = {
 """In the order in which they are shown."""
 
 
+class PerStep(NamedTuple):
+    """A number in each step after the first one."""
+
+    usual: int
+    """The number in a usual step."""
+    others: Mapping[tuple[int, int], int]
+    """Process and number of each other step -> by how much it differs."""
+    steps: int
+
+    @classmethod
+    def sum_of(cls, counts: Sequence[SiteCount]) -> PerStep:
+        """The sum of counts."""
+        others = Counter[tuple[int, int]]()
+        for count in counts:
+            others.update(count.others)
+        differing = {step: number for step, number in others.items() if number}
+        steps = max((count.steps for count in counts), default=0)
+        return cls(sum(count.usual_number for count in counts), differing, steps)
+
+    @property
+    def step(self) -> str:
+        """What the usual number is of."""
+        return "a usual step" if self.others else "a step"
+
+    @property
+    def in_others(self) -> str:
+        """What other steps do: `7 more in every 14th step`, `2 times in the run`; empty if there are none."""
+        if not self.others:
+            return ""
+        low, high = min(self.others.values()), max(self.others.values())
+        often = round(self.steps / len(self.others))
+        if self.usual == 0 and len(self.others) <= _RARELY:
+            return f"{times(sum(self.others.values()))} in the run"
+        if low < 0 < high or often < _RARELY:
+            number = f"{self.usual + low:,} to {self.usual + high:,}"
+        else:
+            more = (" more" if high > 0 else " fewer") if self.usual else ""
+            number = f"{'up to ' if low != high else ''}{max(-low, high):,}{more}"
+        if often < _RARELY:
+            return f"{number} in others"
+        if len(self.others) <= _RARELY:
+            return f"{number} in {'one' if len(self.others) == 1 else len(self.others)} of {self.steps:,} steps"
+        return f"{number} in every {nth(often)} step"
+
+
+_RARELY: Final = 2
+"""In so many steps nothing recurs that could be told as every so many steps."""
+
+
 class LineCount(NamedTuple):
     """What a line does in a step, of one kind: the sum over the names of its counts."""
 
     site: Site | None
+    steps: PerStep
     mean: float
-    """Number in a step."""
+    """Mean number in a step."""
     bytes_per_step: float
     before: int
     before_bytes: int
-    names: tuple[tuple[str, float], ...]
-    """Each name with its number in a step, the most frequent first."""
+    names: tuple[tuple[str, int], ...]
+    """Each name with its number in a usual step, the most frequent first."""
+
+    @property
+    def bytes_alike(self) -> float:
+        """Bytes of the number in a usual step; of one, if a usual step has none."""
+        return self.bytes_per_step / self.mean * max(1, self.steps.usual) if self.mean else 0.0
 
 
 def by_line(counts: Iterable[SiteCount], kind: CountKind) -> tuple[LineCount, ...]:
@@ -74,11 +133,12 @@ def by_line(counts: Iterable[SiteCount], kind: CountKind) -> tuple[LineCount, ..
     sums = (
         LineCount(
             site,
+            PerStep.sum_of(own),
             sum(count.mean for count in own),
             sum(count.bytes_per_step for count in own),
             sum(count.before for count in own),
             sum(count.before_bytes for count in own),
-            tuple(sorted(((count.name, count.mean) for count in own), key=lambda name: (-name[1], name[0]))),
+            tuple((count.name, count.usual_number) for count in sorted(own, key=lambda each: (-each.mean, each.name))),
         )
         for site, own in lines.items()
     )
@@ -87,14 +147,15 @@ def by_line(counts: Iterable[SiteCount], kind: CountKind) -> tuple[LineCount, ..
 
 def head_lines(counted: RunCounts) -> Iterator[str]:
     """What was counted, and how often the host waits."""
-    waits, facts = _number(sum(count.mean for count in counted.counts if count.waits)), counted.info.facts
+    waits, facts = PerStep.sum_of([count for count in counted.counts if count.waits]), counted.info.facts
+    number = f"{times(waits.usual)} in {waits.step}{f'; {waits.in_others}' if waits.others else ''}"
     if "virtual_cuda" in facts:
         devices = plural(int(facts["virtual_cuda"]), "virtual CUDA device")
         yield f"{plural(counted.steps, 'step')} on {devices}: exact counts, no times (there is no GPU)"
-        yield f"the host waits for the device {waits} times in a step"
+        yield f"the host waits for the device {number}"
     else:
         yield f"{plural(counted.steps, 'step')} on the CPU: exact counts, no times"
-        yield f"on a GPU the host would wait for the device {waits} times in a step"
+        yield f"on a GPU the host would wait for the device {number}"
     if not counted.steps:
         yield "the program made no step, so there is nothing to count per step"
 
@@ -110,7 +171,8 @@ def count_lines(counted: RunCounts, limit: int = 6) -> Iterator[str]:
         if lines:
             yield ""
             yield shortened(
-                f"{kind_title(counted.info, kind)}: {total_text(kind, lines)}{f' ({text.note})' if text.note else ''}",
+                f"{kind_title(counted.info, kind)}: {total_text(counted.counts, kind)}"
+                f"{f' ({text.note})' if text.note else ''}",
                 _WIDTH,
             )
             if kind is not CountKind.VIEW:
@@ -131,13 +193,24 @@ def kind_title(info: RunInfo, kind: CountKind) -> str:
     return WAITS_ON_CPU if kind is CountKind.SYNC and "virtual_cuda" not in info.facts else KINDS[kind].title
 
 
-def total_text(kind: CountKind, lines: tuple[LineCount, ...]) -> str:
-    """The sum over lines, per step."""
-    total = sum(line.bytes_per_step if KINDS[kind].has_bytes else line.mean for line in lines)
-    before = sum(line.before for line in lines)
-    if not total and before:
-        return f"{before:,} until the first step ended"
-    return f"{amount_text(kind, total)} in a step"
+def total_text(counts: Iterable[SiteCount], kind: CountKind) -> str:
+    """The sum over the lines, per step."""
+    own = [count for count in counts if count.kind is kind]
+    if KINDS[kind].has_bytes:
+        return f"{size(sum(count.bytes_per_step for count in own))} in a step"
+    if not any(count.mean for count in own) and (before := sum(count.before for count in own)):
+        return f"{before:,} before the first step ended"
+    steps = PerStep.sum_of(own)
+    return f"{amount_text(kind, steps.usual)} in {steps.step}{f'; {_others_text(kind, steps)}' if steps.others else ''}"
+
+
+def _others_text(kind: CountKind, steps: PerStep) -> str:
+    return steps.in_others if kind is not CountKind.FLOPS else f"others in {len(steps.others)} of {steps.steps:,} steps"
+
+
+def line_amount(kind: CountKind, line: LineCount) -> str:
+    """What a line does in a usual step."""
+    return amount_text(kind, line.bytes_per_step if KINDS[kind].has_bytes else line.steps.usual)
 
 
 def amount_text(kind: CountKind, amount: float) -> str:
@@ -147,33 +220,53 @@ def amount_text(kind: CountKind, amount: float) -> str:
     return rate(amount, "").strip() if kind is CountKind.FLOPS else _number(amount)
 
 
+_BEFORE: Final = ("once before the first step ended", "once at the start")
+
+
 def _line(kind: CountKind, line: LineCount) -> str:
-    where = short_site(line.site) if line.site else "no line of the program"
-    amount = line.bytes_per_step if KINDS[kind].has_bytes else line.mean
-    first = line.before if line.before and not amount else 0
-    text = f"  {amount_text(kind, amount) if not first else f'{first:,}':>8}  {where}"
-    if names := names_text(line, alone=kind is not CountKind.OPERATOR):
-        text += f"  {names}"
+    has_bytes = KINDS[kind].has_bytes
+    first = line.before if line.before and not (line.bytes_per_step if has_bytes else line.mean) else 0
+    amount = f"{first:,}" if first else line_amount(kind, line)
+    details = [names_text(kind, line)]
     if kind in (CountKind.ALLOCATION, CountKind.GROWTH):
-        text += f"  {_number(line.mean)} tensors"
-    elif line.bytes_per_step and not KINDS[kind].has_bytes:
-        text += f" {size(line.bytes_per_step)}"
-    if first:
-        text += " until the first step ended"
-    source = line.site.source if line.site else ""
+        details.append(f"{_number(line.mean)} tensor{'s' * (line.mean != 1)}")
+    elif line.bytes_per_step and not has_bytes:
+        details.append(size(line.bytes_alike))
+    if line.steps.others and not has_bytes and not first:
+        details.insert(len(details) if line.steps.usual else 0, _others_text(kind, line.steps))
+    place, source = line.site, line.site.source if line.site else ""
+    wheres = (short_site(place), f"{PurePath(place.file).name}:{place.line}") if place else (_NO_LINE,)
+    for when, where in itertools.product(_BEFORE if first else ("",), wheres):
+        told = ", ".join(filter(None, (*details, when)))
+        text = f"  {amount:>8}  {where}{f'  {told}' if told else ''}"
+        if len(text) <= _WIDTH:
+            break
     return shortened(f"{text}  {source}" if source and len(text) + 10 < _WIDTH else text, _WIDTH)
 
 
-def names_text(line: LineCount, *, alone: bool) -> str:
-    """The operators or calls of a line, with their numbers where there are several.
-
-    :param alone: without the number if there is only one name.
-    """
-    names = [(name.removeprefix("aten::"), mean) for name, mean in line.names if name]
-    if len(names) == 1 or alone:
+def names_text(kind: CountKind, line: LineCount) -> str:
+    """The operators or calls of a line; several operators with their numbers in a usual step."""
+    names = [(_name_text(kind, name), usual) for name, usual in line.names if name]
+    if len(names) == 1 or kind is not CountKind.OPERATOR:
         return ", ".join(name for name, _ in names)
-    text = ", ".join(f"{name} {_number(mean)}" for name, mean in names[:_MAX_NAMES])
+    text = ", ".join(f"{name} {usual:,}" if usual else name for name, usual in names[:_MAX_NAMES])
     return f"{text}, …" if len(names) > _MAX_NAMES else text
+
+
+_WRITTEN: Final = {
+    **{name: f".{name}()" for name in ("to", "cpu", "cuda", "copy_", "numpy", "new_tensor")},
+    **{name: f"torch.{name}()" for name in ("tensor", "as_tensor", "asarray", "save", "load")},
+    "__setitem__": "assignment",
+}
+"""Calls that copy -> as a program writes them."""
+
+
+def _name_text(kind: CountKind, name: str) -> str:
+    if kind not in _COPIES:
+        return name.removeprefix("aten::")
+    call, *memory = name.removesuffix(f" {NON_BLOCKING}").split(" ")
+    place = f" {'into' if kind is CountKind.D2H else 'from'} {memory[0]} memory" if memory else ""
+    return f"{_WRITTEN.get(call, call)}{place}{' without a wait' if name.endswith(NON_BLOCKING) else ''}"
 
 
 def _number(mean: float) -> str:

@@ -74,6 +74,11 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def times(number: int) -> str:
+    """`once`, `2 times`."""
+    return "once" if number == 1 else f"{number:,} times"
+
+
 def too_few(samples: int) -> str:
     """`1 stack sample is too few`, `7 stack samples are too few`"""
     return f"{plural(samples, 'stack sample')} {'is' if samples == 1 else 'are'} too few"
