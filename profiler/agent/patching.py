@@ -186,6 +186,13 @@ def is_user_file(file: str) -> bool:
     return cached
 
 
+def is_beneath_libraries(file: str) -> bool:
+    """Whether a file that is not the user's belongs to torch or to Python itself, or was generated."""
+    torch = getattr(sys.modules.get("torch"), "__file__", None) or "torch"
+    is_standard = file.startswith(_STANDARD) and "-packages/" not in file
+    return is_standard or file.startswith(("<", f"{os.path.dirname(torch)}/")) or "/torchinductor_" in file  # noqa: PTH120
+
+
 def caller(depth: int) -> FrameType | None:
     """The frame `depth` callers out from the caller; None if there is none (atexit, a new thread)."""
     try:

@@ -80,6 +80,7 @@ class Recorder:
         self._values = self._buffers["values"]
         self._boundaries = self._buffers["boundaries"]
         self._calls = self._buffers["calls"]
+        self._library_calls = self._buffers["library_calls"]
         self._stages = self._buffers["stages"]
         self._thread_clocks = self._buffers["thread_clocks"]
         self.regions = self._buffers["regions"]
@@ -411,11 +412,17 @@ class Recorder:
 
     # ------------------------------------------------------------ calls and regions
 
-    def call(self, kind: CallKind, name: str, begin: int, *, blocked: int = 0, size: int = 0, site: int = -1) -> None:
-        """Record a device call that ends now. The host was blocked for its last `blocked` ns."""
-        end = now()
-        calls = self._calls
-        calls.append(calls.pack(begin, end, blocked, size, 0, self.thread.tid, kind, self.names[name], site, 0))
+    def call(
+        self, kind: CallKind, name: str, begin: int, *, blocked: int = 0, size: int = 0, site: int = -1, frame: int = -1
+    ) -> None:
+        """Record a device call that ends now. The host was blocked for its last `blocked` ns.
+
+        :param frame: the line of a library which makes the call, where `site` calls that; -1: none, or unknown.
+        """
+        end, calls, tid = now(), self._calls, self.thread.tid
+        calls.append(calls.pack(begin, end, blocked, size, 0, tid, kind, self.names[name], site, 0))
+        if frame >= 0:
+            self._library_calls.append(self._library_calls.pack(begin, tid, frame))
         if end - self._flushed > _FLUSH_NS:
             self.flush_if_due(end)
 

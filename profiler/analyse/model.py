@@ -1202,6 +1202,9 @@ class SiteCount:
     """Number and bytes in a step -> number of such steps, after the first step."""
     others: Mapping[tuple[int, int], int] = field(default_factory=dict)
     """Process and number of a step whose number is not `usual_number` -> by how much it differs."""
+    frames: tuple[tuple[Site, int], ...] = ()
+    """The lines of libraries that make the calls where `site` calls a library, each with their number; the most
+    frequent first. torch and Python's own library are none."""
 
     @property
     def waits(self) -> bool:

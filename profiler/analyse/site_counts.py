@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.model import RunCounts, SiteCount
-from profiler.run.code_origin import project_folder, relative_site
+from profiler.run.code_origin import library_sites, project_folder, relative_site
 from profiler.run.model import Run, Table
 from profiler.run.tables import GRAPH_BROKEN, RECOMPILED, TOKENIZED, CallKind, CountKind
 
@@ -32,7 +32,9 @@ _NAMED_CALLS: Final = {
     TOKENIZED: CountKind.TEXT,
 }
 """Calls of kind OTHER."""
-_COLUMNS: Final = [(name, np.int64) for name in ("kind", "name", "site", "pid", "step", "count", "bytes", "time")]
+_COLUMNS: Final = [
+    (name, np.int64) for name in ("kind", "name", "site", "frame", "pid", "step", "count", "bytes", "time")
+]
 _KEY: Final = ["kind", "name", "site"]
 _NO_STEPS: Final = np.zeros(0, np.int64)
 
@@ -56,8 +58,11 @@ def site_counts(run: Run) -> tuple[SiteCount, ...]:
     """
     ends: Steps = {int(pid): np.sort(run.steps["end"][run.steps["pid"] == pid]) for pid in np.unique(run.steps["pid"])}
     folder = project_folder(run)
-    counts = []
-    for rows in _by_key(_events(run, ends)):
+    counts, libraries = [], library_sites(run, run.calls)
+    lines = list(dict.fromkeys(filter(None, libraries)))
+    number_of = {line: number for number, line in enumerate(lines)}
+    frames_of_calls = np.array([-1 if line is None else number_of[line] for line in libraries], np.int64)
+    for rows in _by_key(_events(run, ends, frames_of_calls)):
         kind, name, site = (int(rows[column][0]) for column in _KEY)
         before, before_bytes, each = 0, 0, Counter[tuple[int, int]]()
         by_process = {}
@@ -77,23 +82,30 @@ def site_counts(run: Run) -> tuple[SiteCount, ...]:
             for pid, numbers in by_process.items()
             for step in np.flatnonzero(numbers != usual)
         }
-        counts.append(replace(count, others=others))
+        calls = Counter(lines[number] for number in rows["frame"].tolist() if number >= 0)
+        frames = tuple(sorted(calls.items(), key=lambda each: (-each[1], str(each[0]))))
+        counts.append(replace(count, others=others, frames=frames))
     return tuple(sorted(counts, key=lambda count: (count.kind, -count.mean, -count.before, count.name)))
 
 
-def _events(run: Run, ends: Steps) -> Table:
-    """Everything that was counted, with the number of its step in its process."""
+def _events(run: Run, ends: Steps, frames: npt.NDArray[np.int64]) -> Table:
+    """Everything that was counted, with the number of its step in its process.
+
+    :param frames: the number of the line of a library, of each call; -1: none.
+    """
     kinds = np.full(len(run.calls), -1, np.int64)
     for call, kind in _CALLS.items():
         kinds[run.calls["kind"] == call] = kind
     for name, kind in _NAMED_CALLS.items():
         if name in run.names:
             kinds[(run.calls["kind"] == CallKind.OTHER) & (run.calls["name"] == run.names.index(name))] = kind
-    calls, kinds = run.calls[kinds >= 0], kinds[kinds >= 0]
+    is_counted = kinds >= 0
+    calls, kinds = run.calls[is_counted], kinds[is_counted]
     rows = np.zeros(len(calls) + len(run.counts), _COLUMNS)
     first, later = rows[: len(calls)], rows[len(calls) :]
     for column in ("name", "site", "pid", "bytes"):
         first[column], later[column] = calls[column], run.counts[column]
+    first["frame"], later["frame"] = frames[is_counted], -1
     first["time"], later["time"] = calls["begin"], run.counts["time"]
     first["kind"], later["kind"] = kinds, run.counts["kind"]
     first["count"], later["count"] = 1, run.counts["count"]

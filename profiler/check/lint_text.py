@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from profiler.check.model import Change, LintFinding, LintResult
 from profiler.check.outputs import format as fmt
 from profiler.core.terminal import plain
 from profiler.core.units import significant
-from profiler.report.text import plural
+from profiler.report.text import library_line, plural, shortened
+
+_WIDTH: Final = 80
 
 
 def lint_lines(result: LintResult) -> Iterator[str]:
-    """A finding in three or four lines, as compilers print a warning; a summary last."""
+    """A finding in three to six lines, as compilers print a warning; a summary last."""
     for finding in result.findings:
         change = finding.change
         yield f"{fmt.location(change)}: {finding.rule}: {finding.title}"
         if change.source:
             yield f"    {plain(change.source)}"
+        if finding.library is not None:
+            file, line, function, source = finding.library
+            yield shortened(f"    {plain(f'{library_line(file, line, function)}  {source}'.rstrip())}", _WIDTH)
         yield f"    {_amount(change)}"
         yield f"    {finding.fix}"
         if finding.instead:
@@ -39,7 +44,8 @@ def _amount(change: Change) -> str:
 
 
 def lint_json(result: LintResult) -> str:
-    """Strict JSON: `steps`, `syncs_per_step`, and `findings`, each with its rule, line, amount and cure."""
+    """Strict JSON: `steps`, `syncs_per_step`, and `findings`, each with its rule, line, amount, cure and
+    `library`, the line of a library that makes the call."""
     document = {
         "steps": result.steps,
         "syncs_per_step": result.syncs,
@@ -52,4 +58,5 @@ def _finding(finding: LintFinding) -> dict[str, Any]:
     change = finding.change
     place = {name: getattr(change, name) for name in ("file", "line", "function", "operation", "counter")}
     cure = {"per_step": change.after, "source": change.source, "fix": finding.fix, "instead": finding.instead}
-    return {"rule": finding.rule, "title": finding.title, **place, **cure}
+    library = finding.library and finding.library._asdict()
+    return {"rule": finding.rule, "title": finding.title, **place, **cure, "library": library}

@@ -321,6 +321,16 @@ class WorseCause:
     """The counter that rose at the line; empty: the time of steps shows it."""
 
 
+class LibraryLine(NamedTuple):
+    """A line of a library that a line of the program calls."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+    """Its text; empty: it was not recorded."""
+
+
 @dataclass(frozen=True, slots=True)
 class LintFinding:
     """A line at which a rule that needs no clock recognizes its cause."""
@@ -334,6 +344,8 @@ class LintFinding:
     """What to do about it."""
     instead: str = ""
     """What to write instead, as code; empty: the rule has a sentence only."""
+    library: LibraryLine | None = None
+    """The line of a library that makes the call, where the line calls a library."""
 
 
 @dataclass(frozen=True, slots=True)

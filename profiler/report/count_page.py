@@ -17,6 +17,7 @@ from profiler.report.count_text import (
     amount_text,
     change_text,
     compared_counts,
+    frame_text,
     head_lines,
     kind_title,
     line_amount,
@@ -91,8 +92,10 @@ def _blocks(counts: tuple[SiteCount, ...], kind: CountKind) -> Iterator[Block]:
         value = line.before_bytes if text.has_bytes else line.before
         return Cell(amount_text(kind, value), sort=value)
 
+    frames = Field[LineCount]("In a library", lambda line: Cell(", ".join(map(frame_text, line.frames)), code=True))
     fields = (
         Field[LineCount]("Line", lambda line: site_cell(line.site, _NO_LINE)),
+        *([frames] if any(line.frames for line in lines) else []),
         Field[LineCount]("In a usual step", amount, number=True),
         Field[LineCount]("Before the first step ended", before, number=True),
         Field[LineCount]("Calls", lambda line: Cell(names_text(kind, line), code=True)),

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from profiler.analyse.model import Mismatch, RunCounts, SiteCount
 from profiler.core.units import nth, rate, significant, size
-from profiler.report.table import short_site
-from profiler.report.text import mismatch, plural, shortened, times
+from profiler.report.table import short_path, short_site
+from profiler.report.text import library_line, mismatch, plural, shortened, times
 from profiler.run.model import RunInfo, Site
 from profiler.run.tables import NON_BLOCKING, CountKind
 
@@ -20,6 +20,8 @@ _WIDTH: Final = 80
 _COPIES: Final = (CountKind.H2D, CountKind.D2H, CountKind.D2D)
 _MAX_NAMES: Final = 4
 """Operators that are named beside a line."""
+_MAX_FRAMES: Final = 2
+"""Lines of libraries that are named below a line."""
 WAITS_ON_CPU: Final = "reads for which a GPU would make the host wait"
 _NO_LINE: Final = "no line of the program"
 MODEL: Final = "from a model of the allocator"
@@ -117,6 +119,8 @@ class LineCount(NamedTuple):
     before_bytes: int
     names: tuple[tuple[str, int], ...]
     """Each name with its number in a usual step, the most frequent first."""
+    frames: tuple[Site, ...]
+    """The lines of libraries that make the calls, the most frequent first."""
 
     @property
     def bytes_alike(self) -> float:
@@ -139,10 +143,18 @@ def by_line(counts: Iterable[SiteCount], kind: CountKind) -> tuple[LineCount, ..
             sum(count.before for count in own),
             sum(count.before_bytes for count in own),
             tuple((count.name, count.usual_number) for count in sorted(own, key=lambda each: (-each.mean, each.name))),
+            tuple(frame for frame, _ in _frames(own)),
         )
         for site, own in lines.items()
     )
     return tuple(sorted(sums, key=lambda line: (-line.bytes_per_step, -line.mean, -line.before, str(line.site))))
+
+
+def _frames(counts: Iterable[SiteCount]) -> list[tuple[Site, int]]:
+    sums = Counter[Site]()
+    for count in counts:
+        sums.update(dict(count.frames))
+    return sums.most_common()
 
 
 def head_lines(counted: RunCounts) -> Iterator[str]:
@@ -176,7 +188,9 @@ def count_lines(counted: RunCounts, limit: int = 6) -> Iterator[str]:
                 _WIDTH,
             )
             if kind is not CountKind.VIEW:
-                yield from (_line(kind, line) for line in lines[:limit])
+                for line in lines[:limit]:
+                    yield _line(kind, line)
+                    yield from (_frame_line(frame) for frame in line.frames[:_MAX_FRAMES])
                 if len(lines) > limit:
                     yield f"  and {plural(len(lines) - limit, 'more line')}"
 
@@ -244,6 +258,16 @@ def _line(kind: CountKind, line: LineCount) -> str:
     return shortened(f"{text}  {source}" if source and len(text) + 10 < _WIDTH else text, _WIDTH)
 
 
+def frame_text(frame: Site) -> str:
+    """The line of a library that makes calls."""
+    return library_line(short_path(frame.file), frame.line, frame.function)
+
+
+def _frame_line(frame: Site) -> str:
+    text = f"{'':12}{frame_text(frame)}"
+    return shortened(f"{text}  {frame.source}" if frame.source and len(text) + 10 < _WIDTH else text, _WIDTH)
+
+
 def names_text(kind: CountKind, line: LineCount) -> str:
     """The operators or calls of a line; several operators with their numbers in a usual step."""
     names = [(_name_text(kind, name), usual) for name, usual in line.names if name]
@@ -280,9 +304,11 @@ def counts_json(counted: RunCounts) -> dict[str, Any]:
         "devices": counted.info.facts.get("virtual_cuda"),
         "card": counted.info.facts.get("virtual_card"),
         "waits_per_step": sum(count.mean for count in counted.counts if count.waits),
+        "waits_per_usual_step": PerStep.sum_of([count for count in counted.counts if count.waits]).usual,
         "per_step": {
             kind.name.lower(): {
                 "number": sum(count.mean for count in own),
+                "usual": PerStep.sum_of(own).usual,
                 "bytes": sum(count.bytes_per_step for count in own),
             }
             for kind in KINDS
@@ -297,6 +323,11 @@ def counts_json(counted: RunCounts) -> dict[str, Any]:
                 "line": count.site.line if count.site else None,
                 "function": count.site.function if count.site else None,
                 "source": count.site.source if count.site else None,
+                "libraries": [
+                    {"file": frame.file, "line": frame.line, "function": frame.function, "source": frame.source}
+                    | {"calls": calls}
+                    for frame, calls in count.frames
+                ],
                 "per_step": count.mean,
                 "usual": count.usual[0],
                 "bytes_per_step": count.bytes_per_step,

@@ -95,6 +95,12 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def library_line(file: str, line: int, function: str) -> str:
+    """`rollkit/__init__.py:11 in FragmentBatch.__init__()`"""
+    function = function.partition(".<locals>.<")[0]  # a comprehension is a part of its function
+    return f"{file}:{line}" if function.startswith("<") else f"{file}:{line} in {function}()"
+
+
 _NOTEBOOK: Final = re.compile(r"(?:.*/ipykernel_\d+/\d+\.py|<ipython-input-(\d+)-\w+>)")
 """The name that IPython gives to the code of a cell: a file that does not exist, or, before version 7.23, one with the
 number of the cell."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import PurePath, PurePosixPath
 from typing import Any, Final
 
-from profiler.run.model import Run, Site
+from profiler.run.model import Run, Site, Table
 
 USER, TORCH, LIBRARY, OURS = "user", "torch", "library", "ours"
 COMPILED_FOLDER: Final = "/torchinductor_"
@@ -80,6 +80,18 @@ def code_owner(file: str, folders: PackageFolders = UNKNOWN_FOLDERS) -> str:
     pure = PurePosixPath(file)
     is_launcher = pure.parent.name == "bin" and not pure.suffix  # torchrun, accelerate: scripts that packages install
     return LIBRARY if is_launcher or not file else USER
+
+
+def library_sites(run: Run, calls: Table) -> list[Site | None]:
+    """The line of a library that makes each of these calls, with its file relative to its packages; None: the program
+    makes it, torch, or Python's own library."""
+    folders, sites = package_folders(run.info.facts), dict[int, Site]()
+    columns = [run.library_calls[name].tolist() for name in ("pid", "tid", "time")]
+    numbers = dict(zip(zip(*columns, strict=True), run.library_calls["site"].tolist(), strict=True))
+    for number in set(numbers.values()):
+        sites[number] = replace(run.sites[number], file=relative_path(run.sites[number].file, folders))
+    keys = zip(*(calls[name].tolist() for name in ("pid", "tid", "begin")), strict=True)
+    return [sites.get(numbers.get(key, -1)) for key in keys] if numbers else [None] * len(calls)
 
 
 def working_folder(run: Run) -> str:

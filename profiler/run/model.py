@@ -281,10 +281,12 @@ class Run:
     """Clocks of the stepping threads: CPU time, and time without a core although they could have run."""
     counts: Table
     """What was counted by line and kind until each boundary, in a run that counts."""
+    library_calls: Table
+    """The lines of libraries that make `calls` which a line of the program asks a library for."""
     names: tuple[str, ...]
     """Text of every `name` column."""
     sites: tuple[Site, ...]
-    """The lines that `calls.site` and `counts.site` point to."""
+    """The lines that `calls.site`, `counts.site` and `library_calls.site` point to."""
     stack_frames: tuple[tuple[Site, ...], ...]
     """The stacks that `stacks.stack` points to: frames, outermost first."""
     problems: tuple[Notice, ...] = ()

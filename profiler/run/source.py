@@ -146,13 +146,12 @@ def read_facts(folder: Path) -> Mapping[str, Any]:
     return source.facts
 
 
-def read_lines(folder: Path) -> set[tuple[str, int]]:
-    """File and number of each line that the sites and stacks of one folder name; those that cannot be read are left
-    out."""
+def read_lines(folder: Path) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+    """File and number of each line that the sites of one folder name, and of each one that its stacks do; those that
+    cannot be read are left out."""
     sites = set(_read_lines(folder / tables.SITES, partial(_site, {}), []))
-    for frames in _read_lines(folder / tables.STACK_TEXTS, partial(_frames, {}, {}), []):
-        sites.update(frames)
-    return {(site.file, site.line) for site in sites}
+    frames = {site for each in _read_lines(folder / tables.STACK_TEXTS, partial(_frames, {}, {}), []) for site in each}
+    return {(site.file, site.line) for site in sites}, {(site.file, site.line) for site in frames}
 
 
 def _integer(value: Any, most: int = _MAX_INT32, *, least: int = -_MAX_INT32) -> int:

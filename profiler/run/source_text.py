@@ -27,7 +27,7 @@ from profiler.core.notice import Notice
 from profiler.core.procfs import CLOCK_TICKS, read_stat, uptime
 from profiler.core.samples import SOURCE_LINE
 from profiler.run import store, tables
-from profiler.run.code_origin import USER, code_owner, package_folders
+from profiler.run.code_origin import LIBRARY, USER, code_owner, is_standard_library, package_folders
 from profiler.run.source import Lines, read_facts, read_lines, read_names, unreadable
 
 SOURCE_TEXT: Final = "source_text.json"
@@ -107,7 +107,7 @@ class ProgramFiles:
 
 
 def write_source_text(run: Path, files: ProgramFiles) -> None:
-    """Write the text of the recorded lines of the user's code into the run directory; nothing where there is none.
+    """Write the text of the recorded lines into the run directory; nothing where there is none.
 
     :raises OSError: it cannot be written.
     """
@@ -160,16 +160,20 @@ def _sampled_lines(names: Iterable[str]) -> Iterator[tuple[tuple[str, int], str]
 
 
 def _recorded_lines(run: Path) -> Iterator[tuple[str, int]]:
-    """The lines of the user's code that the tables and the facts of a run name."""
+    """The lines of the user's code that the tables and the facts of a run name, and those of libraries that call the
+    device."""
     folders = [
         entry for entry in run.iterdir() if entry.name == store.RECORDER or tables.pid_of(entry.name) is not None
     ]
     facts = {folder: read_facts(folder) for folder in folders}
     packages = package_folders({name: value for stated in facts.values() for name, value in stated.items()})
     for folder in folders:
-        for file, line in read_lines(folder) | set(_lines_of_facts(facts[folder])):
-            if line > 0 and not file.startswith("<") and code_owner(file, packages) == USER:
-                yield file, line
+        sites, frames = read_lines(folder)
+        for file, line in sites | frames | set(_lines_of_facts(facts[folder])):
+            if line > 0 and not file.startswith("<"):
+                owner = code_owner(file, packages)
+                if owner == USER or (owner == LIBRARY and (file, line) in sites and not is_standard_library(file)):
+                    yield file, line
 
 
 def _lines_of_facts(fact: Any) -> Iterator[tuple[str, int]]:

@@ -14,7 +14,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 HISTORY: Final = {
     1: "first layout",
     2: "steps may be found at load, among boundaries; stacks of the GIL's holder; calls that would sync on a GPU; "
@@ -22,6 +22,7 @@ HISTORY: Final = {
     3: "backward passes are boundaries where no optimizer steps; the tables `stages` and `thread_clocks`; a record of "
     "kind WOULD_SYNC stands for several calls; kind MIGHT_SYNC",
     4: "the table `counts`",
+    5: "the table `library_calls`",
 }
 
 
@@ -320,6 +321,11 @@ CALLS: Final = (
     ("site", "i"),  # -1: unknown
     ("stream", "i"),
 )
+LIBRARY_CALLS: Final = (
+    ("time", "q"),  # the begin of one of `calls` on this thread
+    ("tid", "q"),
+    ("site", "i"),  # the line of a library that makes it, where the program's line calls a library
+)
 ACTIVITIES: Final = (
     ("begin", "q"),
     ("end", "q"),
@@ -399,6 +405,7 @@ TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "stages": STAGES,
     "thread_clocks": THREAD_CLOCKS,
     "counts": COUNTS,
+    "library_calls": LIBRARY_CALLS,
 }
 """gil_stacks: samples of other windows, of only the thread that holds the GIL."""
 

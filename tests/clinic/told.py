@@ -185,7 +185,7 @@ def _lint_entry(finding: Mapping[str, Any]) -> Entry:
         evidence=f"{finding['source']}\n{finding['operation']} {finding['per_step']} per step",
         advice=f"{finding['fix']}\n{finding['instead']}",
         lines=((Path(finding["file"]).name, finding["line"]),),
-        inside=f"{finding['file']} {finding['function']}",
+        inside=" ".join([finding["file"], finding["function"], *map(str, (finding.get("library") or {}).values())]),
         share=0.0,
         gain=None,
         is_limit=False,
@@ -196,9 +196,9 @@ def _lint_entry(finding: Mapping[str, Any]) -> Entry:
 
 def _exact_counts(report: Mapping[str, Any]) -> dict[str, float]:
     """The counts of a run with a virtual device, about which nothing else is told."""
-    number = {kind: each["number"] for kind, each in report["per_step"].items()}
+    number = {kind: each["usual"] for kind, each in report["per_step"].items()}
     return {
-        "syncs": report["waits_per_step"],
+        "syncs": report["waits_per_usual_step"],
         "copies": number.get("h2d", 0.0) + number.get("d2h", 0.0),
         "launches": number["operator"],
         "growth": report["per_step"]["growth"]["bytes"],

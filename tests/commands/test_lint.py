@@ -11,8 +11,8 @@ import torch
 
 from profiler.__main__ import main
 from profiler.check import lint_baseline
-from profiler.check.lint_text import lint_lines
-from profiler.check.model import Change, LintFinding, LintResult
+from profiler.check.lint_text import lint_json, lint_lines
+from profiler.check.model import Change, LibraryLine, LintFinding, LintResult
 from profiler.check.modes.lint import find, pinned_copy
 from profiler.core.errors import ProfilerError
 from tests.commands.check_programs import make_repository
@@ -74,6 +74,20 @@ def fix_of(operation: str, source: str) -> str:
     (name, file, function, _), where = at(3, 20, source, counter="syncs")
     (found,) = find(one(lines=lines_of(((name, file, function, operation), where))), lambda *_: "")
     return found.fix
+
+
+def test_the_line_of_a_library_decides_about_the_cure_before_that_of_the_program() -> None:
+    (name, file, function, _), where = at(3, 20, "batch = FragmentBatch(columns, lengths)", counter="syncs")
+    lines = lines_of(((name, file, function, "bool"), where))
+    library = LibraryLine("rollkit/__init__.py", 11, "FragmentBatch.__init__", "self.longest = int(max(lengths))")
+    (found,) = find(one(lines=lines), lambda *_: "", {(file, 3, "bool"): library})
+    assert "built-in functions" in found.fix
+    screen = list(lint_lines(LintResult((found,), 8, 1.0)))
+    assert "    rollkit/__init__.py:11 in FragmentBatch.__init__()  self.longest = int(max(…" in screen
+    (shown,) = json.loads(lint_json(LintResult((found,), 8, 1.0)))["findings"]
+    assert shown["library"] == library._asdict()
+    (without,) = find(one(lines=lines), lambda *_: "")
+    assert "one of its arguments" in without.fix
 
 
 def test_a_read_within_a_called_function_has_an_advice_of_its_own() -> None:

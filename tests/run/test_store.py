@@ -93,7 +93,7 @@ def test_fields_of_a_later_version_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"schema": 9}', r"was written by a newer version \(schema 9; this one reads 4\): upgrade"),
+        ('{"schema": 9}', r"was written by a newer version \(schema 9; this one reads 5\): upgrade"),
         ('{"schema": "1"}', "is damaged: its schema is '1'"),
         ("{}", "is damaged: its schema is None"),
         ('{"schema": 1}', "is damaged: run.json: .*missing"),

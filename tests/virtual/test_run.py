@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import profiler
-from profiler.analyse.site_counts import site_counts
+from profiler.analyse.site_counts import run_counts, site_counts
 from profiler.core.errors import ProfilerError
+from profiler.report.count_text import counts_json
 from profiler.run.tables import CallKind, CountKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
@@ -81,6 +82,43 @@ def test_counts_are_printed_without_times(recorded: tuple[Path, subprocess.Compl
         [sys.executable, "-m", "profiler", "diagnose", path], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert diagnosed.stdout in done.stdout
+
+
+LIBRARY = """
+def longest(lengths):
+    return int(max(lengths))
+"""
+WITH_LIBRARY = """
+import os, sys
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "site-packages"))
+import torch
+from kit import longest
+
+weight = torch.nn.Parameter(torch.ones(3, device="cuda"))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(6):
+    weight.square().sum().backward()
+    torch.nn.utils.clip_grad_norm_([weight], 1.0, error_if_nonfinite=True)
+    optimizer.step()
+    optimizer.zero_grad()
+    longest(weight.detach())
+"""
+
+
+def test_the_line_of_a_library_is_kept_beside_that_of_the_program(tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "kit"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(LIBRARY, encoding="utf-8")
+    done = start(tmp_path, "--virtual-cuda", text=WITH_LIBRARY)
+    assert "            kit/__init__.py:3 in longest()  return int(max(lengths))" in done.stdout.splitlines()
+    counts = counts_json(run_counts(profiler.load(tmp_path / "run")))["counts"]
+    waits = {each["line"]: each for each in counts if each["waits"]}
+    bools, ints = (each for each in counts if each["source"] == "longest(weight.detach())" and each["waits"])
+    place = {"file": "kit/__init__.py", "line": 3, "function": "longest", "source": "return int(max(lengths))"}
+    assert bools["libraries"] == [{**place, "calls": 12}]
+    assert ints["libraries"] == [{**place, "calls": 6}]
+    (clipping,) = (each for each in waits.values() if "clip_grad_norm_" in each["source"])
+    assert clipping["libraries"] == [], "torch's own lines are none"
 
 
 def test_such_a_run_has_no_report_of_times(recorded: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from profiler.agent.hooks._descent import DEVICE, HOST, Descent, frames
-from profiler.agent.patching import caller, is_user_code
+from profiler.agent.patching import PACKAGE, caller, is_beneath_libraries, is_user_code
 from profiler.agent.recorder import Recorder, Tally, now
 from profiler.run.tables import CallKind
 
@@ -22,7 +22,6 @@ on_device: Callable[[Any], bool] = attrgetter("is_cuda")
 """Whether a tensor lies on a GPU."""
 on_cpu: Callable[[Any], bool] = attrgetter("is_cpu")
 
-_HERE: Final = __file__.rpartition("/")[0]
 _NO_VALUES: Final = "torch._subclasses"  # fake and functional tensors, used while a graph is traced
 
 
@@ -85,7 +84,7 @@ def waited(recorder: Recorder, names: tuple[str, str], tensor: Any, begin: int, 
     if on_device(tensor):
         recorder.count("syncs")
         if recorder.detailed:
-            recorder.call(CallKind.SYNC, name, begin, blocked=now() - begin, site=site(recorder, frame))
+            recorder.call(CallKind.SYNC, name, begin, blocked=now() - begin, **sites(recorder, frame))
     elif on_cpu(tensor) and not OPEN.inside:
         tally = tally_of(recorder, frame, name, method, tensor)
         if tally:
@@ -187,7 +186,7 @@ def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, 
             begin,
             blocked=now() - begin if waits else 0,
             size=size,
-            site=site(recorder, caller(2)),
+            **sites(recorder, caller(2)),
         )
 
 
@@ -197,10 +196,11 @@ def explicit(recorder: Recorder, kind: CallKind, name: str, begin: int) -> None:
         recorder.count("syncs")
     if recorder.detailed:
         blocked = now() - begin if kind is CallKind.SYNC else 0
-        recorder.call(kind, name, begin, blocked=blocked, site=site(recorder, caller(2)))
+        recorder.call(kind, name, begin, blocked=blocked, **sites(recorder, caller(2)))
 
 
-_OURS, _LIBRARY, _USER = range(3)
+_OURS, _BENEATH, _LIBRARY, _USER = range(4)
+"""Who wrote code: this package, torch and the standard library, another library, the user."""
 _MAX_CODES: Final = 10_000
 _kinds: Final[dict[int, tuple[CodeType, int]]] = {}
 """Owner of code, by its id: hashing code would take 1 µs, longer than all else here. Code is kept alive for its id."""
@@ -208,14 +208,22 @@ _kinds: Final[dict[int, tuple[CodeType, int]]] = {}
 
 def site(recorder: Recorder, inner: FrameType | None) -> int:
     """Site of the user's innermost line at or above `inner`; of the library's if there is none."""
-    innermost = None
+    return sites(recorder, inner)["site"]
+
+
+def sites(recorder: Recorder, inner: FrameType | None) -> dict[str, int]:
+    """The same, and as `frame` the site of the innermost library that this line calls, without torch and the standard
+    library; -1 if there is none."""
+    innermost = library = None
     for frame in frames(inner):
         kind = _owner(frame.f_code)
         if kind == _USER:
-            return recorder.site(frame)
-        if innermost is None and kind == _LIBRARY:
+            return {"site": recorder.site(frame), "frame": -1 if library is None else recorder.site(library)}
+        if innermost is None and kind != _OURS:
             innermost = frame
-    return -1 if innermost is None else recorder.site(innermost)
+        if library is None and kind == _LIBRARY:
+            library = frame
+    return {"site": -1 if innermost is None else recorder.site(innermost), "frame": -1}
 
 
 def _owner(code: CodeType) -> int:
@@ -223,6 +231,9 @@ def _owner(code: CodeType) -> int:
     if entry is None:
         if len(_kinds) >= _MAX_CODES:  # a program that makes code without end
             _kinds.clear()
-        ours = code.co_filename.startswith(_HERE)
-        entry = _kinds[id(code)] = code, _OURS if ours else _USER if is_user_code(code) else _LIBRARY
+        file = code.co_filename
+        kind = _OURS if file.startswith(PACKAGE) else _USER if is_user_code(code) else _LIBRARY
+        if kind == _LIBRARY and is_beneath_libraries(file):
+            kind = _BENEATH
+        entry = _kinds[id(code)] = code, kind
     return entry[1]

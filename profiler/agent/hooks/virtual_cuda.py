@@ -33,7 +33,7 @@ def record(event: Any, frame: FrameType) -> None:
     if recorder.detailed:
         kind = CallKind.SYNC if event.kind == "sync" else CallKind[event.kind.upper()]
         name = event.name if kind is CallKind.SYNC else _copy_name(event)
-        recorder.call(kind, name, now(), size=event.size, site=_syncs.site(recorder, frame))
+        recorder.call(kind, name, now(), size=event.size, **_syncs.sites(recorder, frame))
 
 
 def _copy_name(event: Any) -> str:

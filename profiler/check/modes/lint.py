@@ -6,9 +6,11 @@ import ast
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -18,7 +20,7 @@ from profiler.analyse.window import measured_window, process_rows
 from profiler.check.counters.changed_lines import amounts_by_line
 from profiler.check.counters.operators import GROWTH
 from profiler.check.counters.paths import portable_path, root_folder
-from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted, LintFinding, LintResult
+from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted, LibraryLine, LintFinding, LintResult
 from profiler.check.modes.judge import Copied, copied_bytes, rule_of_line, rules
 from profiler.check.modes.sides import load_recordings
 from profiler.check.speed.controlled_process import Program
@@ -28,6 +30,7 @@ from profiler.check.worktree.source_diff import changed_lines
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import masked_source
 from profiler.core.syntax import parsed_line
+from profiler.run.code_origin import library_sites
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
@@ -82,7 +85,7 @@ def lint(
     usual = usual_lines(run, counted.steps, root)
     findings = (
         each
-        for each in find(counted, source_of(root))
+        for each in find(counted, source_of(root), library_lines(run, root))
         if each.rule not in ignore
         and (each.change.counter in _NOT_PER_STEP or (each.change.file, each.change.line) in usual)
     )
@@ -110,6 +113,24 @@ def usual_lines(run: Run, steps: int, root: str) -> set[tuple[str, int]]:
     sites, numbers = np.unique(pairs[:, 0], return_counts=True)
     usual = (run.sites[site] for site in sites[numbers > steps / 2].tolist())
     return {(portable_path(site.file, root), site.line) for site in usual}
+
+
+Place = tuple[str, int, str]
+"""File and number of a line, and the name of a call."""
+
+
+def library_lines(run: Run, root: str) -> dict[Place, LibraryLine]:
+    """The line of a library that makes most calls of a name for a line of the program."""
+    numbers = Counter(
+        zip(run.calls["site"].tolist(), run.calls["name"].tolist(), library_sites(run, run.calls), strict=True)
+    )
+    return {
+        (portable_path(run.sites[site].file, root), run.sites[site].line, run.names[name]): LibraryLine(
+            frame.file, frame.line, frame.function, frame.source
+        )
+        for (site, name, frame), _ in reversed(numbers.most_common())  # the most frequent one is kept
+        if frame is not None
+    }
 
 
 def _new(findings: Iterable[LintFinding], root: str, rev: str | None) -> tuple[LintFinding, ...]:
@@ -161,10 +182,13 @@ def source_of(root: str) -> Callable[[str, int], str]:
     return read
 
 
-def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFinding]:
+def find(
+    counted: Counted, source: Callable[[str, int], str], libraries: Mapping[Place, LibraryLine] = MappingProxyType({})
+) -> Iterator[LintFinding]:
     """The findings about what the lines of a process count in each step, by file and line.
 
     :param source: the text of a line of a file.
+    :param libraries: the lines of libraries that make the calls.
     """
     from profiler.diagnose.rules.copies import filled_on_device, made_on_host, pageable_copies
     from profiler.diagnose.rules.whole_run import memory_creep
@@ -186,19 +210,21 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
         if rule is None or IGNORE in change.source or (key := (rule.name, change.file, change.line)) in seen:
             continue
         seen.add(key)
-        cure = _cure(rule, change)
+        library = libraries.get((change.file, change.line, change.operation))
+        cure = _cure(rule, change, library)
         code = "" if cure else instead or ("" if "{" in rule.code else rule.code)
-        yield LintFinding(rule.name, rule.title, change, cure or rule.fix, code)
+        yield LintFinding(rule.name, rule.title, change, cure or rule.fix, code, library)
 
 
-def _cure(rule: RuleText, change: Change) -> str | None:
-    """What the line's own text tells about the cure; None: nothing."""
+def _cure(rule: RuleText, change: Change, library: LibraryLine | None) -> str | None:
+    """What the text of the library's line tells about the cure, or else the program's own; None: nothing."""
     from profiler.diagnose.rules.copies import cure_of_copy, pageable_copies
     from profiler.diagnose.rules.reads import cure_of_read
 
+    inner = library.source if library else ""
     if rule is pageable_copies:
-        return cure_of_copy(change.source)
-    return cure_of_read(change.operation, change.source) if change.counter == "syncs" else None
+        return cure_of_copy(inner) or cure_of_copy(change.source)
+    return cure_of_read(change.operation, change.source, inner) if change.counter == "syncs" else None
 
 
 def pinned_copy(source: str) -> str:

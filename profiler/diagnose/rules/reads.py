@@ -100,7 +100,7 @@ _OF_CALLED_FUNCTION: Final = (
 )
 _OF_CALLS: Final = (
     (
-        re.compile(r"^(?!.*output_size)(?!.*\.(item|tolist|cpu)\().*\brepeat_interleave\b"),
+        re.compile(r"^repeat_interleave |^(?!.*output_size)(?!.*\.(item|tolist|cpu)\().*\brepeat_interleave\b"),
         (
             "Pass output_size, the number of rows of the result, if the program knows it from a shape or on the host: "
             "then repeat_interleave() reads nothing."
@@ -128,8 +128,30 @@ _OF_CALLS: Final = (
             "GradScaler(enabled=False), or none."
         ),
     ),
+    (
+        re.compile(r"^(_foreach_)?(r?sub|add|add[bcmr]\w+|baddbmm|index_add)_? "),
+        (
+            "torch takes alpha, beta and value as numbers, and reads a tensor that is given: multiply by the tensor "
+            "instead, on the device, as in a - b * factor."
+        ),
+    ),
+    (
+        re.compile(r"^item .*\.(mul|div|add|sub)_?\([^=]*\.item\(\)"),
+        "Leave out item(): torch computes with a tensor of one element as with a number, and nothing is read.",
+    ),
+    (
+        re.compile(r"^slice "),
+        (
+            "Take the bounds of slices from the host, as a list of numbers: with tensors on the device the host waits "
+            "for each bound. torch.split() with a list of sizes makes all parts at once."
+        ),
+    ),
+    (
+        re.compile(r"^index "),
+        "Index with a tensor of one dimension, as in x[index.reshape(1)]: only a number is read by the host.",
+    ),
 )
-"""Calls in a line that read values -> what helps; from the documentation of these functions."""
+"""Calls in a line that read values -> what helps; from the documentation of these functions, and torch's source."""
 
 
 _BUILT_IN: Final = re.compile(r"(?<![\w.])(max|min|sorted|any|all)\(")
@@ -139,24 +161,35 @@ _OF_BUILT_IN: Final = (
 )
 
 
-def cure_of_read(operation: str, source: str) -> str | None:
+def cure_of_read(operation: str, source: str, library: str = "") -> str | None:
     """What helps where a line reads a value of the device, as far as its source tells; None: nothing more is known.
 
     :param operation: what reads the value: `item`, `bool`, ...
+    :param library: the source of the line of a library that reads it, where the line calls a library.
     """
-    if operation in ("", "print", *_OF_OPERATIONS):
+    if operation in ("", "print") or operation.endswith(tuple(_OF_OPERATIONS)):
         return None
+    if cure := (library and _cure_in(operation, library)) or _cure_in(operation, source):
+        return cure
+    nodes = list(_nodes(source))
+    calls = {ast.unparse(node.func).rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)}
+    is_texts = any(isinstance(node, ast.JoinedStr) for node in nodes)
+    return _OF_CALLED_FUNCTION if calls and calls.isdisjoint(_READ_IN_LINE) and not is_texts else None
+
+
+def _cure_in(operation: str, source: str) -> str | None:
+    """What the source of the line that reads the value itself tells."""
     for pattern, cure in _OF_CALLS:
         if pattern.search(f"{operation} {source}"):
             return cure
     if operation == "bool" and _BUILT_IN.search(source):
         return _OF_BUILT_IN
-    nodes = list(line_nodes(re.sub(r"^elif\b", "if", source)))
-    calls = {ast.unparse(node.func).rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)}
-    if any(_may_read(part, operation) for node in nodes for part in _decisions(node)):
-        return _DECIDES
-    is_texts = any(isinstance(node, ast.JoinedStr) for node in nodes)
-    return _OF_CALLED_FUNCTION if calls and calls.isdisjoint(_READ_IN_LINE) and not is_texts else None
+    parts = (part for node in _nodes(source) for part in _decisions(node))
+    return _DECIDES if any(_may_read(part, operation) for part in parts) else None
+
+
+def _nodes(source: str) -> Iterable[ast.AST]:
+    return line_nodes(re.sub(r"^elif\b", "if", source))
 
 
 def _decisions(node: ast.AST) -> Iterable[ast.AST]:

@@ -2230,6 +2230,14 @@ def test_products_without_tensor_cores() -> None:
         ("repeat_interleave", "mixed = plan.spread(gain, counts)", "output_size"),
         ("bool", "norm = clip_grad_norm_(weights, 5.0, error_if_nonfinite=True)", "error_if_nonfinite"),
         ("mask index", "share = weights[mask]", ""),
+        ("repeat_interleave", "return torch.repeat_interleave(table, counts, output_size=rows)", "output_size"),
+        ("item", "turned.mul_((slope.norm() / turned.norm()).item())", "Leave out item()"),
+        ("item", "x.add_(y, alpha=rate.item())", ""),
+        ("backward of mask index", "loss.backward()", ""),
+        ("sub", "turned = slope.sub(flat, alpha=share)", "a - b * factor"),
+        ("_foreach_add_", "torch._foreach_add_(weights, steps, alpha=rate)", "a - b * factor"),
+        ("slice", "columns = [values[:, begin:end] for begin, end in borders]", "bounds of slices"),
+        ("index", "row = table[number]", "one dimension"),
         # lines that only look alike
         ("item", "values = [x[i].item() for i in range(n)]", ""),
         ("item", "shown = loss.item() if step % 50 == 0 else 0.0", ""),
@@ -2243,6 +2251,13 @@ def test_the_cure_of_a_read_is_that_of_its_line(operation: str, source: str, wor
     cure = cure_of_read(operation, source)
     assert (cure is None) == (not words)
     assert words in (cure or "")
+
+
+def test_the_cure_of_a_read_in_a_library_is_that_of_its_line_first() -> None:
+    source = "batch = FragmentBatch(columns, lengths)"
+    assert "built-in" in (cure_of_read("bool", source, "self.longest = int(max(lengths))") or "")
+    assert "one of its arguments" in (cure_of_read("item", source, "value = rate.item()") or "")
+    assert "output_size" in (cure_of_read("repeat_interleave", source, "return spread(x)") or "")
 
 
 @pytest.mark.parametrize(
