@@ -68,7 +68,7 @@ class ReadMode(VirtualMode):
             if func is _get_item:
                 self._keep_place(args, result)
             return result
-        result = func(*args, **kwargs) if kwargs else func(*args)
+        result = self.call(func, args, kwargs)
         if func is _cpu or (func is _to and _names_device(args, kwargs or {})):
             self._move(func, args[0], result)
         elif not (args and result is args[0]) and isinstance(result, (Tensor, tuple, list)):

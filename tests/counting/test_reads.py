@@ -33,6 +33,18 @@ def test_a_loss_descends_from_parameters() -> None:
     assert counts == {"item": 1, "tolist": 1, "float": 1}
 
 
+def test_numbers_that_torch_takes_from_tensors_count() -> None:
+    layer = nn.Linear(2, 1)
+    with reads() as counts:
+        loss = layer(torch.ones(3, 2)).mean().detach()
+        torch.sub(loss, loss, alpha=loss)
+        torch.full((2,), loss)
+        bound = torch.ones(4).to(DEVICE).argmax()
+        torch.arange(4.0)[bound : bound + 1]
+        torch.sub(loss, loss, alpha=torch.tensor(2.0))
+    assert counts == {"sub": 1, "full": 1, "slice": 2}
+
+
 def test_data_of_the_host_does_not_count() -> None:
     with reads() as counts:
         indices = torch.randperm(8)
