@@ -222,6 +222,8 @@ class CallSite:
     """Bytes per step that they copy or allocate."""
     operation: str = ""
     """The operation as the user wrote it: item, mask index, to, ...; empty where the kind is enough."""
+    library: Site | None = None
+    """The line of a library that makes most of the calls, where the line calls a library; not torch's or Python's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from profiler.analyse.site_counts import site_counts
+from profiler.analyse.timing.counters import call_sites
+from profiler.analyse.window import measured_window
 from profiler.run.tables import CallKind, CountKind
 from tests.recorded.builders import MS, RunBuilder
 
@@ -34,6 +36,24 @@ def test_a_wait_is_counted_with_its_line() -> None:
     builder.call(CallKind.SYNC, 12 * MS, 12 * MS, site="train.py:8")
     (count,) = site_counts(builder.build())
     assert (count.kind, count.waits, count.mean) == (CountKind.SYNC, True, 0.5)
+
+
+def test_the_lines_of_libraries_that_wait_are_kept_with_their_number() -> None:
+    builder = RunBuilder()
+    builder.steps(4, 10 * MS)
+    for begin, line in ((12, 3), (13, 3), (22, 5), (32, 0)):
+        builder.named_call(CallKind.SYNC, "item", begin * MS, begin * MS + 1, site="train.py:8:main", blocked=1)
+        if line:
+            builder.library_call(begin * MS, f"/venv/lib/python3.11/site-packages/kit/__init__.py:{line}:read")
+    run = builder.build()
+    (count,) = site_counts(run)
+    assert [(line.file, line.line, line.function, calls) for line, calls in count.frames] == [
+        ("kit/__init__.py", 3, "read", 2),
+        ("kit/__init__.py", 5, "read", 1),
+    ]
+    (call,) = call_sites(run, measured_window(run), with_operations=True)
+    assert call.library is not None
+    assert (call.site.line, call.library.file, call.library.line) == (8, "kit/__init__.py", 3)
 
 
 def test_each_process_has_steps_of_its_own() -> None:

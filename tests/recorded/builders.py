@@ -149,6 +149,10 @@ class RunBuilder:
         number = self.name(name)
         self._add("calls", begin=begin, end=end, kind=int(kind), site=self.site(site), tid=tid, name=number, **fields)
 
+    def library_call(self, begin: int, site: Site | str, *, tid: int = TID) -> None:
+        """The line of a library that makes the call which began then."""
+        self._add("library_calls", time=begin, tid=tid, site=self.site(site))
+
     def activity(self, kind: ActivityKind, begin: int, end: int, *, name: str = "kernel", **fields: int) -> None:
         """One activity; `fields` may hold bytes, correlation, stream, device, pid, rank."""
         self._add("activities", begin=begin, end=end, kind=int(kind), name=self.name(name), **fields)

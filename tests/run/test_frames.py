@@ -144,7 +144,7 @@ def test_rows_of_values() -> None:
     assert found["site"].tolist() == ["train.py:88 (loop)", "a.py:1"]
     assert found["seconds_per_step"].tolist() == [0.5, 1]
     assert [*found][:5] == ["site", "kind", "calls_per_step", "seconds_per_step", "blocked_per_step"]
-    assert [*found][5:] == ["bytes_per_step", "operation"]
+    assert [*found][5:] == ["bytes_per_step", "operation", "library"]
     assert rows(()).empty
 
 

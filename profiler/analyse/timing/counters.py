@@ -5,6 +5,7 @@ X_per_step for every counter X, gauges by name, and the lines with calls toward 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,6 +17,7 @@ from profiler.analyse.model import CallSite, Measure
 from profiler.analyse.window import NO_QUEUE, Window, device_kind, has_name, process_rows, select
 from profiler.core.metrics import COUNTERS, PER_STEP, counter_unit
 from profiler.core.notice import Notice
+from profiler.run.code_origin import library_sites
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Table
 from profiler.run.tables import (
@@ -204,7 +206,12 @@ def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[Call
         np.bincount(group, column)
         for column in (call_counts(calls), length, np.clip(calls["blocked"], 0, length), _bytes(calls))
     ]
-    steps, rows = len(window), []
+    steps, rows, libraries = (
+        len(window),
+        [],
+        Counter(zip(group.ravel().tolist(), library_sites(run, calls), strict=True)),
+    )
+    library = {number: line for (number, line), _ in reversed(libraries.most_common()) if line is not None}
     parts = (part.tolist() for part in np.unravel_index(keys, shape))
     for number, (site, kind, name) in enumerate(zip(*parts, strict=True)):
         count, seconds, blocked, size = (float(column[number]) for column in sums)
@@ -217,6 +224,7 @@ def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[Call
                 seconds_per_step=window.per_step(seconds),
                 blocked_per_step=window.per_step(blocked),
                 bytes_per_step=size / steps,
+                library=library.get(number),
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site, row.kind, row.operation))[:MAX_SITES])

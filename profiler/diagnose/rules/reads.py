@@ -51,6 +51,8 @@ class Read:
     """Reads per step."""
     operation: str
     """As the user wrote it; it may be empty."""
+    library: str = ""
+    """The source of the line of a library that reads them."""
     categories: dict[str, float] = field(default_factory=dict)
     """Category -> seconds per step in which the device is idle in and after the reads."""
 
@@ -77,7 +79,9 @@ def waits_with_idle_time(costs: StepCosts, rule: str) -> list[Read]:
     reads: dict[Site, Read] = {}
     for call in costs.analysis.call_sites:
         if call.kind in _READS and (call.kind == "sync" or call.blocked_per_step > 0):
-            read = reads.setdefault(call.site, Read(call.site, 0.0, call.operation))
+            read = reads.setdefault(
+                call.site, Read(call.site, 0.0, call.operation, call.library.source if call.library else "")
+            )
             read.calls += call.calls_per_step
     for row in program_blame(costs.analysis):
         if row.site is not None and row.site in reads and row.category in _WAITS:
@@ -227,7 +231,7 @@ def sync_claim(costs: StepCosts, rule: str) -> Claim | None:
         return None
     sites = tuple(read.site for read in reads[:MAX_SITES])
     first = reads[0]
-    cure = cure_of_read(first.operation, first.site.source)
+    cure = cure_of_read(first.operation, first.site.source, first.library)
     values = {"calls": sum(read.calls for read in reads), "operation": first.operation or None, "cure": cure}
     return Claim(idle_costs(reads), sites, values)
 
