@@ -223,7 +223,7 @@ class CallSite:
     operation: str = ""
     """The operation as the user wrote it: item, mask index, to, ...; empty where the kind is enough."""
     library: Site | None = None
-    """The line of a library that makes most of the calls, where the line calls a library; not torch's or Python's."""
+    """The line of a library that makes most of the calls; None: the program makes them, torch, or Python's library."""
 
 
 @dataclass(frozen=True, slots=True)
