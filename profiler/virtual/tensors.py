@@ -359,9 +359,12 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with private_api.without_function_modes():  # autograd calls operators where one is active
-            if func in _WATCHED and self._mode.thread.watch is self:
+        if func in _WATCHED and self._mode.thread.watch is self:
+            with private_api.without_function_modes():
                 self.count(func, args)
+        if types or not private_api.has_function_modes():
+            return func(*args, **kwargs) if kwargs else func(*args)
+        with private_api.without_function_modes():  # autograd calls the operator: they have nothing to do there
             return func(*args, **kwargs) if kwargs else func(*args)
 
     def count(self, operator: Any, args: Arguments) -> None:
