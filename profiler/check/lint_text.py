@@ -25,7 +25,11 @@ def lint_lines(result: LintResult) -> Iterator[str]:
         if finding.library is not None:
             file, line, function, source = finding.library
             yield shortened(f"    {plain(f'{library_line(file, line, function)}  {source}'.rstrip())}", _WIDTH)
-        yield f"    {_amount(change)}"
+        if finding.made_at is not None:
+            at = finding.made_at
+            yield shortened(f"    made at {plain(f'{at.file}:{at.line}  {at.source}'.rstrip())}", _WIDTH)
+        if change.counter:
+            yield f"    {_amount(change)}"
         yield f"    {finding.fix}"
         if finding.instead:
             yield f"    instead: {plain(finding.instead)}"
@@ -45,7 +49,7 @@ def _amount(change: Change) -> str:
 
 def lint_json(result: LintResult) -> str:
     """Strict JSON: `steps`, `syncs_per_step`, and `findings`, each with its rule, line, amount, cure and
-    `library`, the line of a library that makes the call."""
+    `library`, the line of a library that makes the call, and `made_at`, the line that makes its object."""
     document = {
         "steps": result.steps,
         "syncs_per_step": result.syncs,
@@ -59,4 +63,5 @@ def _finding(finding: LintFinding) -> dict[str, Any]:
     place = {name: getattr(change, name) for name in ("file", "line", "function", "operation", "counter")}
     cure = {"per_step": change.after, "source": change.source, "fix": finding.fix, "instead": finding.instead}
     library = finding.library and finding.library._asdict()
-    return {"rule": finding.rule, "title": finding.title, **place, **cure, "library": library}
+    made_at = finding.made_at and finding.made_at._asdict()
+    return {"rule": finding.rule, "title": finding.title, **place, **cure, "library": library, "made_at": made_at}

@@ -346,6 +346,8 @@ class LintFinding:
     """What to write instead, as code; empty: the rule has a sentence only."""
     library: LibraryLine | None = None
     """The line of a library that makes the call, where the line calls a library."""
+    made_at: LibraryLine | None = None
+    """The line that makes the object whose method waits there, such as an optimizer, where it is the only one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,9 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 def line_nodes(source: str) -> Iterator[ast.AST]:
-    """All nodes of the syntax tree of a line, also of one that begins a block, such as `with open(path) as file:`; none
-    where it is another part of a statement."""
-    tree = parsed_line(source) or parsed_line(f"{source.strip()}\n pass")
+    """All nodes of the syntax tree of a line, also of one that begins a block, such as `with open(path) as file:`, or
+    that is all between the brackets of a comprehension; none where it is another part of a statement."""
+    tree = parsed_line(source) or parsed_line(f"{source.strip()}\n pass") or parsed_line(f"[{source.strip()}]")
     yield from ast.walk(tree) if tree else ()
 
 

@@ -184,7 +184,7 @@ def _lint_entry(finding: Mapping[str, Any]) -> Entry:
         # what a reader sees below the title; sentences about recorded lines have their code, too
         evidence=f"{finding['source']}\n{finding['operation']} {finding['per_step']} per step",
         advice=f"{finding['fix']}\n{finding['instead']}",
-        lines=((Path(finding["file"]).name, finding["line"]),),
+        lines=tuple((Path(at["file"]).name, at["line"]) for at in (finding, finding.get("made_at")) if at),
         inside=" ".join([finding["file"], finding["function"], *map(str, (finding.get("library") or {}).values())]),
         share=0.0,
         gain=None,

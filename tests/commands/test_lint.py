@@ -66,6 +66,45 @@ def test_a_copy_is_one_finding_and_not_also_a_wait() -> None:
         assert rules(*rows) == {3: rule}
 
 
+def pinned(line: int, counter: str) -> tuple[tuple[str, str, str, str], tuple[int, float, str]]:
+    (name, file, function, _), where = copy(line, 20, counter, "for batch in loader:")
+    return (name, file, function, "to pinned"), where
+
+
+def test_a_copy_of_pinned_memory_is_a_finding_only_where_the_host_waits() -> None:
+    (found,) = find(one(lines=lines_of(*(pinned(3, name) for name in ("h2d", "syncs", "h2d_bytes")))), lambda *_: "")
+    assert found.fix.startswith("Pass non_blocking=True")
+    assert not found.instead
+    assert rules(pinned(3, "h2d")) == {}
+
+
+def test_a_test_of_a_mask_that_selects_is_cured_with_the_selection() -> None:
+    rows = [
+        ((counter, file, function, operation), where)
+        for operation, line, text in (("bool", 3, "if mask.any():"), ("nonzero", 4, "rows = mask.nonzero()"))
+        for (counter, file, function, _), where in [at(line, 20, text, counter="syncs")]
+    ]
+    first, second = find(one(lines=lines_of(*rows)), lambda *_: "")
+    assert first.fix == second.fix
+    assert "sort by group once" in first.fix
+    (alone,) = find(one(lines=lines_of(rows[0])), lambda *_: "")
+    assert "cannot read it less often" in alone.fix
+
+
+def test_the_line_that_makes_the_object_is_named() -> None:
+    made = {
+        name: LibraryLine("train.py", number, "main", f"{name}()")
+        for number, name in ((7, "GradScaler"), (8, "Optimizer"))
+    }
+    for source, line in (("scaler.step(optimizer)", 7), ("optimizer.step()", 8), ("timer.step()", 0)):
+        (name, file, function, _), where = at(3, 20, source, counter="syncs")
+        counted = one(lines=lines_of(((name, file, function, "item"), where)))
+        (found,) = find(counted, lambda *_: "", made=made)
+        assert (found.made_at.line if found.made_at else 0) == line
+        shown = "\n".join(lint_lines(LintResult((found,), 8, 1.0)))
+        assert (f"made at train.py:{line}" in shown) == bool(line)
+
+
 def test_the_summary_comes_last() -> None:
     assert list(lint_lines(LintResult((), 8, 0.0)))[-1].startswith("No finding in 8 counted steps")
 
@@ -92,9 +131,9 @@ def test_the_line_of_a_library_decides_about_the_cure_before_that_of_the_program
 
 def test_a_read_within_a_called_function_has_an_advice_of_its_own() -> None:
     for source in (
-        "out = self.encoder(src, mask=self.mask)",
-        'out = encoder(src, "in order, or not")',
-        "out = encoder(src, ids == pad)  # if padded",
+        "out = self.routes(src, mask=self.mask)",
+        'out = routes(src, "in order, or not")',
+        "out = routes(src, ids == pad)  # if padded",
         "for name, value in scheduled(loss):",
     ):
         assert fix_of("bool", source).startswith("A function that this line calls reads the value.")
@@ -243,3 +282,15 @@ def test_an_accepted_finding_may_move_and_counts_once(tmp_path: Path) -> None:
             lint_baseline.without_known(now, file)
     with pytest.raises(ProfilerError, match="there is no baseline"):
         lint_baseline.without_known(now, tmp_path / "none.json")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_folder")
+def test_a_setting_that_costs_operators_is_a_finding_at_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(
+        PROGRAM.replace("from torch import nn\n", "from torch import nn\ntorch.use_deterministic_algorithms(True)\n")
+    )
+    assert main(["lint", "--format", "json", "train.py"]) == 1
+    found = {each["rule"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["memory-fills"]["source"] == "torch.use_deterministic_algorithms(True)"
+    assert "fill_uninitialized_memory" in found["memory-fills"]["fix"]

@@ -460,7 +460,7 @@ def test_default_devices_and_contexts(counts: Counts) -> None:
         assert torch.normal(torch.zeros(2), torch.ones(2)).is_cuda
         assert not torch.normal(0.0, 1.0, (2,)).is_cuda  # it ignores the default device, as torch's does
     finally:
-        torch.set_default_device("cpu")
+        torch.set_default_device(None)  # "cpu" would leave a mode
     with torch.device("cpu"):
         assert not torch.zeros(2).is_cuda
 

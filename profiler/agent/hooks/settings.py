@@ -29,6 +29,8 @@ _CONSTRUCTORS: Final = {
     "lightning.pytorch.loggers.csv_logs": ("CSVLogger", "__init__"),
     "pytorch_lightning.loggers.csv_logs": ("CSVLogger", "__init__"),
     "torch.nn.parallel.distributed": ("DistributedDataParallel", "__init__"),
+    "torch.amp.grad_scaler": ("GradScaler", "__init__"),
+    "torch.optim.optimizer": ("Optimizer", "__init__"),
 }
 """Module -> a class whose arguments advice may be about, and the method that makes its objects, also of a subclass."""
 

@@ -23,9 +23,7 @@ _STOPPED: Final = 128
 """Exit codes from this on are those of signals."""
 
 
-def check_configurations(
-    args: argparse.Namespace, names: tuple[str, ...], run_one: Callable[..., int]
-) -> int:
+def check_configurations(args: argparse.Namespace, names: tuple[str, ...], run_one: Callable[..., int]) -> int:
     """Check each configuration as if its command were given, and report all of them; returns the exit code.
 
     A configuration that cannot be checked does not keep others from being checked. A signal ends all.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -32,7 +33,7 @@ from profiler.core.masking import masked_source
 from profiler.core.syntax import parsed_line
 from profiler.run.code_origin import library_sites
 from profiler.run.model import Run
-from profiler.run.tables import CallKind
+from profiler.run.tables import SETTINGS, CallKind
 
 STEPS: Final = 8
 """Steps that are counted: a line that counts something in each of them does so in every step."""
@@ -85,9 +86,12 @@ def lint(
     usual = usual_lines(run, counted.steps, root)
     findings = (
         each
-        for each in find(counted, source_of(root), library_lines(run, root))
+        for each in (
+            *find(counted, source_of(root), library_lines(run, root), makers(run, root)),
+            *of_settings(run, root),
+        )
         if each.rule not in ignore
-        and (each.change.counter in _NOT_PER_STEP or (each.change.file, each.change.line) in usual)
+        and (each.change.counter in ("", *_NOT_PER_STEP) or (each.change.file, each.change.line) in usual)
     )
     syncs = counted.totals.get("syncs", 0.0) / counted.steps
     return LintResult(_new(findings, root, new_since), counted.steps, syncs)
@@ -131,6 +135,25 @@ def library_lines(run: Run, root: str) -> dict[Place, LibraryLine]:
         for (site, name, frame), _ in reversed(numbers.most_common())  # the most frequent one is kept
         if frame is not None
     }
+
+
+def makers(run: Run, root: str) -> dict[str, LibraryLine]:
+    """Name of a class, or of a setting -> the only line that makes such an object, or changes it."""
+    lines = run.info.facts.get(SETTINGS)
+    text = source_of(root)
+    return {
+        name: LibraryLine(file := portable_path(at["file"], root), at["line"], at["function"], text(file, at["line"]))
+        for name, at in (lines.items() if isinstance(lines, Mapping) else ())
+    }
+
+
+def of_settings(run: Run, root: str) -> Iterator[LintFinding]:
+    """Findings about settings of torch that cost operators on a device."""
+    from profiler.diagnose.rules.settings import memory_fills
+
+    if run.info.facts.get("fills_memory") and (at := makers(run, root).get("deterministic")):
+        change = Change("", at.file, at.line, at.function, "", 0.0, 0.0, at.source)
+        yield LintFinding(memory_fills.name, memory_fills.title, change, memory_fills.fix)
 
 
 def _new(findings: Iterable[LintFinding], root: str, rev: str | None) -> tuple[LintFinding, ...]:
@@ -183,14 +206,19 @@ def source_of(root: str) -> Callable[[str, int], str]:
 
 
 def find(
-    counted: Counted, source: Callable[[str, int], str], libraries: Mapping[Place, LibraryLine] = MappingProxyType({})
+    counted: Counted,
+    source: Callable[[str, int], str],
+    libraries: Mapping[Place, LibraryLine] = MappingProxyType({}),
+    made: Mapping[str, LibraryLine] = MappingProxyType({}),
 ) -> Iterator[LintFinding]:
     """The findings about what the lines of a process count in each step, by file and line.
 
     :param source: the text of a line of a file.
     :param libraries: the lines of libraries that make the calls.
+    :param made: see `makers`.
     """
     from profiler.diagnose.rules.copies import filled_on_device, made_on_host, pageable_copies
+    from profiler.diagnose.rules.reads import shape_from_values
     from profiler.diagnose.rules.whole_run import memory_creep
 
     changes = list(_lines(counted, source))
@@ -207,22 +235,55 @@ def find(
             instead = filled_on_device(change.source) or ""
         elif change.counter == "h2d" and rule is None and change.operation.endswith("pageable"):
             rule, instead = pageable_copies, pinned_copy(change.source) or _PINNED_COPY
+        elif change.counter == "h2d" and rule is None and _waits(change, changes):
+            rule = pageable_copies
         if rule is None or IGNORE in change.source or (key := (rule.name, change.file, change.line)) in seen:
             continue
         seen.add(key)
         library = libraries.get((change.file, change.line, change.operation))
         cure = _cure(rule, change, library)
+        if change.operation == "bool" and any(_selects(each, change) for each in changes):
+            cure = shape_from_values.fix
         code = "" if cure else instead or ("" if "{" in rule.code else rule.code)
-        yield LintFinding(rule.name, rule.title, change, cure or rule.fix, code, library)
+        maker = next((made.get(name) for pattern, name in _MAKERS if pattern.search(change.source)), None)
+        at = maker if change.counter == "syncs" else None
+        yield LintFinding(rule.name, rule.title, change, cure or rule.fix, code, library, at)
+
+
+_MAKERS: Final = (
+    (re.compile(r"(?i)scaler\w*\.(step|update)\("), "GradScaler"),
+    (re.compile(r"(?i)\bopt(im(izer)?)?\w*\.step\("), "Optimizer"),
+)
+"""Calls that wait within torch or a library -> the class of the object that they are methods of."""
+_TRUTH: Final = re.compile(r"^(el)?if (\w+)\.any\(\)")
+
+
+def _selects(other: Change, change: Change) -> bool:
+    """Whether a line asks for the shape of what a mask selects that this line tests: `if mask.any():`."""
+    tested = _TRUTH.match(change.source)
+    is_near = (other.file, other.function) == (change.file, change.function) and other.counter == "syncs"
+    is_shape = other.operation in ("nonzero", "mask index", "masked_select")
+    return bool(tested) and is_near and is_shape and bool(tested and re.search(rf"\b{tested[2]}\b", other.source))
+
+
+def _waits(copy: Change, changes: Iterable[Change]) -> bool:
+    """Whether the host waits for copies from page-locked memory."""
+    same = (copy.file, copy.line, copy.function, copy.operation)
+    is_pinned = copy.operation.endswith("pinned")
+    return is_pinned and any(
+        each.counter == "syncs" and (each.file, each.line, each.function, each.operation) == same for each in changes
+    )
 
 
 def _cure(rule: RuleText, change: Change, library: LibraryLine | None) -> str | None:
     """What the text of the library's line tells about the cure, or else the program's own; None: nothing."""
-    from profiler.diagnose.rules.copies import cure_of_copy, pageable_copies
+    from profiler.diagnose.rules.copies import OF_PINNED, cure_of_copy, pageable_copies
     from profiler.diagnose.rules.reads import cure_of_read
 
     inner = library.source if library else ""
     if rule is pageable_copies:
+        if change.operation.endswith("pinned"):
+            return OF_PINNED
         return cure_of_copy(inner) or cure_of_copy(change.source)
     return cure_of_read(change.operation, change.source, inner) if change.counter == "syncs" else None
 

@@ -145,6 +145,12 @@ _MAKES: Final = ("as_tensor", "tensor", "from_numpy")
 """Functions that make a tensor of what the host has."""
 
 
+OF_PINNED: Final = (
+    "Pass non_blocking=True: this memory is page-locked already, but the host waits for each copy. Where a library "
+    "makes the copy, look for its option."
+)
+
+
 def cure_of_copy(source: str) -> str | None:
     """What helps where a line copies pageable memory that is hardly a batch, as far as its source tells; else None."""
     for node in line_nodes(source):
@@ -168,9 +174,9 @@ def _is_made(node: ast.AST) -> bool:
 
 @rule(
     "pageable-copies",
-    "Copies of pageable memory keep the device from computing",
+    "Copies to the device make the host wait",
     (
-        "The device only receives such memory {share:share} of the time.",
+        "The device only receives pageable memory {share:share} of the time.",
         "The host waits {blocked:share} of each step in copies to the device.",
         "The loader does not pin its batches of {unpinned:count} items.",
     ),
