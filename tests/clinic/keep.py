@@ -36,6 +36,7 @@ _BESIDE: Final = "clinic.json"
 """In a run directory: how the program ended, what it printed, and what was measured beside the recording."""
 _PROJECT: Final = "/home/someone/project"
 """Where archives have the project."""
+_OF_ENTRY: Final = ("title", "advice", "lines", "gain", "is_limit", "is_least", "leads")
 _TEXTS: Final = (".json", ".jsonl", ".log", ".txt")
 _ANALYSIS: Final = ("analyse", "check", "diagnose", "knockout", "report")
 """Rooms of the profiler on which no recording depends."""
@@ -158,7 +159,10 @@ def told_row(judged: Judged, told: Told) -> dict[str, Any]:
         "steps": sum(told.steps.values()),
         "counts": dict(told.counts),
         "entries": [
-            {"title": each.title, "advice": each.advice, "lines": each.lines, "gain": each.gain, "leads": each.leads}
+            {
+                name: getattr(each, name)
+                for name in ("title", "advice", "lines", "gain", "is_limit", "is_least", "leads")
+            }
             for each in told.entries
         ],
     }

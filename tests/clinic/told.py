@@ -46,6 +46,8 @@ class Entry:
     """The predicted gain with its interval."""
     is_limit: bool
     """Whether the report gives the gain as an upper limit."""
+    is_least: bool = field(default=False, kw_only=True)
+    """Whether it gives the gain as a lower limit."""
     is_sure: bool
     """Whether it may lead: its confidence is not low, and no other cause overlaps it."""
     is_counted: bool = False
@@ -237,6 +239,7 @@ def _entry(finding: Mapping[str, Any]) -> Entry:
         share=finding["share"],
         gain=(first["factor"], first["low"] or first["factor"], first["high"] or first["factor"]) if first else None,
         is_limit=bool(first and first.get("is_most")),
+        is_least=bool(first and first.get("is_least")),
         is_sure=finding["confidence"] != "low" and not finding["overlaps"],
         rule=finding["rule"],
         is_of_run=finding["is_of_run"],
