@@ -323,5 +323,6 @@ class Rest(StepCosts):
                 name: seconds * parts[name][0] / parts[name][1] if parts[name][1] else seconds
                 for name, seconds in line.categories.items()
             }
-            lines.append(replace(line, categories=categories))
+            lost = sum(line.categories.values()) - sum(categories.values())
+            lines.append(replace(line, categories=categories, seconds_per_step=line.seconds_per_step - lost))
         return lines

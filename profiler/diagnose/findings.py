@@ -17,7 +17,7 @@ from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.known_cures import known_cure, largest_cure, line_of_cure
-from profiler.diagnose.model import MOST, is_large_of_run, is_worth
+from profiler.diagnose.model import DEVICE_UNSEEN, MOST, is_large_of_run, is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
 from profiler.diagnose.rule import FASTEST, NARROW, Claim, Cost, Order, Rule, RunClaim, StepCosts
@@ -294,10 +294,10 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
     else:
         confidence = Confidence.MEDIUM if total.low >= rule.threshold * costs.active else Confidence.LOW
     has_gain = claim.has_gain
-    if costs.is_device_unseen:  # host work costs nothing while the device is busy
-        confidence, has_gain = Confidence.LOW, False
     site = claim.sites[0] if claim.sites else None
     values = {"seconds": total.seconds, "share": share, "site": site, **claim.values}
+    if costs.is_device_unseen:  # host work costs nothing while the device is busy
+        confidence, has_gain, values[DEVICE_UNSEEN] = Confidence.LOW, False, True
     gains = _gains(claim, costs) if has_gain else ()
     by_category = {name: cost.seconds for name, cost in claim.costs.items()}
     finding = Finding(

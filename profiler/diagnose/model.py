@@ -14,6 +14,7 @@ from profiler.analyse.finding import Finding
 from profiler.analyse.ledger.cells import Owner
 from profiler.analyse.model import (
     UNATTRIBUTED,
+    Analysis,
     Driver,
     InputPart,
     LoaderUse,
@@ -22,6 +23,7 @@ from profiler.analyse.model import (
     Ratio,
     Spikes,
     ThreadActivity,
+    ThreadState,
 )
 from profiler.core.notice import Notice
 from profiler.run.model import Site
@@ -34,8 +36,12 @@ MOST: Final = 0.5
 """Share that a part must exceed to be most of a whole."""
 NAMED: Final = 0.1
 """Share of a step from which time without a known cure may lead a verdict."""
+MUCH_OF_LEAD: Final = 0.1
+"""Part of the lead of a late rank from which its waits for a core are named beside its work. A choice."""
 WORTH_LEADING: Final = 1.1
 """Gain from which a finding leads the verdict. A choice: a program that can become 10% faster at most is healthy."""
+DEVICE_UNSEEN: Final = "device_unseen"
+"""Value of a finding that is unsure because the device may have been busy meanwhile, which was not recorded."""
 IDLE: Final = "idle-"
 """Before a host category: the time in which a device with a queue is idle, by what the host does meanwhile."""
 BETWEEN_OPERATORS: Final = "between-operators"
@@ -367,9 +373,16 @@ class LiveDiagnosis:
     """Share of time in which it had no core because the CPU quota of its group was used up: an estimate."""
 
 
+def busy_thread(analysis: Analysis) -> ThreadActivity | None:
+    """The first thread that does not stand by, as a launcher does while its children work; None without threads."""
+    working = (thread for thread in analysis.threads if thread.state not in (ThreadState.IDLE, ThreadState.CHILD))
+    return next(working, next(iter(analysis.threads), None))
+
+
 def is_large_of_run(finding: Finding) -> bool:
     """Tell whether what occurs once, or grows, takes so much that a verdict may be about it."""
-    return finding.of_steps >= NAMED and finding.share >= NAMED
+    is_open = finding.is_growth and not finding.share  # how long the run is may not be known yet
+    return finding.of_steps >= NAMED and (finding.share >= NAMED or is_open)
 
 
 def is_worth(finding: Finding) -> bool:

@@ -48,6 +48,7 @@ from profiler.diagnose.known_cures import known_cure, largest_cure
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     CODE_OF,
+    DEVICE_UNSEEN,
     IDLE,
     LAUNCHED_ONCE,
     MOST,
@@ -113,7 +114,9 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     # waits for a core are a part of the whole step; all else is a part of the time in which the program has one
     step = costs.seconds if name in CORELESS_CATEGORIES else costs.own_step(cost.seconds)
     confidence = Confidence.HIGH if cost.low >= NARROW * cost.seconds else Confidence.MEDIUM
-    if cost.low < _CHANCE * step or _reflects_device(name, costs):
+    if is_of_device := _reflects_device(name, costs):
+        values[DEVICE_UNSEEN] = True
+    if is_of_device or cost.low < _CHANCE * step:
         confidence = Confidence.LOW
     places = group.lines.places(step)
     share, low, high = (min(1.0, end / step) for end in (cost.seconds, cost.low, cost.high))
@@ -220,7 +223,7 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
             if part:
                 found.lines.add(part.cell, seconds)
         is_known = code != BETWEEN_OPERATORS or (has_operators and not has_functions)
-        shown = tuple(replace(row, share_of_wall=left * row.share_of_wall) for row in rows)
+        shown = tuple(_scaled(row, left) for row in rows)
         values: dict[str, Any] = {"rows": _largest(shown)}
         if code in _ONCE_OF:
             values["once"] = whole * (analysis.value("steps") or 1.0)
@@ -241,6 +244,12 @@ _ONCE_OF: Final = {SETUP_ONCE: "launch", LAUNCHED_ONCE: "framework"}
 """What occurs once -> its category."""
 
 
+def _scaled(row: IdleBlame, part: float) -> IdleBlame:
+    """A part of this idle time."""
+    seconds, share, gaps = (part * value for value in (row.seconds_per_step, row.share_of_wall, row.gaps_per_step))
+    return replace(row, seconds_per_step=seconds, share_of_wall=share, gaps_per_step=gaps)
+
+
 def _is_single_call(rows: Iterable[IdleBlame]) -> bool:
     """Whether one call that blocks, allocates or sets the device up takes nearly all of the time: then few launches are
     enough to name it."""
@@ -258,8 +267,13 @@ def _largest(rows: Iterable[IdleBlame]) -> tuple[IdleBlame, ...]:
         key = row.state, row.subject, str(row.site) if row.state is HostState.IN_PYTHON else ""
         before = merged.get(key)
         if before is not None:
-            site = row.site if row.site == before.site else None
-            row = replace(before, site=site, share_of_wall=before.share_of_wall + row.share_of_wall)
+            row = replace(
+                before,
+                site=row.site if row.site == before.site else None,
+                seconds_per_step=before.seconds_per_step + row.seconds_per_step,
+                share_of_wall=before.share_of_wall + row.share_of_wall,
+                gaps_per_step=before.gaps_per_step + row.gaps_per_step,
+            )
         merged[key] = row
     named = (row for row in merged.values() if row.share_of_wall >= NAMED and row.state is not HostState.BETWEEN_CALLS)
     return tuple(sorted(named, key=lambda row: -row.share_of_wall)[:MAX_SITES])

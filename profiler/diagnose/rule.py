@@ -374,8 +374,8 @@ class Rule(RuleText):
     order: Order = field(default=Order.EXACT, kw_only=True)
     """When it is asked."""
     is_alternative: bool = field(default=False, kw_only=True)
-    """Whether other rules of the same order come first, unless they give much less: they have simpler cures, and what
-    this one claims can seldom be saved as a whole."""
+    """Whether its gain counts as its square root where rules of one order compete: the others have simpler cures, and
+    what this one claims can seldom be saved as a whole."""
 
 
 def rule(name: str, title: str, evidence: tuple[str, ...], fix: str, **options: Any) -> Callable[[Judge], Rule]:

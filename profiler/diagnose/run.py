@@ -6,11 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.ledger.cells import Period
-from profiler.analyse.model import (
-    UNATTRIBUTED,
-    Analysis,
-    ThreadState,
-)
+from profiler.analyse.model import UNATTRIBUTED, Analysis
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, diagnose_device, missing_device
@@ -20,12 +16,10 @@ from profiler.diagnose.model import (
     RunDiagnosis,
     RunVerdict,
     UnknownShare,
+    busy_thread,
 )
 from profiler.diagnose.rest import steps_share
 from profiler.run.model import StepKind
-
-_STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
-"""States of a launcher while its children work."""
 
 
 def diagnose_run(analysis: Analysis) -> RunDiagnosis:
@@ -45,9 +39,7 @@ def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
         return _diagnose_unseen(analysis)
     step = analysis.measures.get("step_time")
     if step is None or step.value is None:
-        if analysis.threads:
-            working = (thread for thread in analysis.threads if thread.state not in _STANDING_BY)
-            thread = next(working, analysis.threads[0])
+        if thread := busy_thread(analysis):
             return RunDiagnosis(RunVerdict.THREADS_ONLY, thread=thread)
         reason = step.reason if step else Notice("no-step")
         return RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=reason)

@@ -62,7 +62,7 @@ def _is_worth(finding: Finding) -> bool:
 
 def _is_much_growth(finding: Finding) -> bool:
     """Whether it tells of a growth that a screen mentions."""
-    return finding.is_growth and finding.share >= WORTH_NAMING
+    return finding.is_growth and (finding.share >= WORTH_NAMING or not finding.share)  # the run may not have ended
 
 
 def _with_values(action: Action) -> Action:
@@ -82,7 +82,7 @@ def _cure(finding: Finding, *, is_lead: bool) -> Action:
 def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
     """The commands that measure what a change gives, or that record more.
 
-    :param first: the finding whose cure is the first action.
+    :param first: the first finding with a cure among the actions that is no growth, if any.
     """
     info = analysis.info
     program = command_text(info)

@@ -256,3 +256,15 @@ def rest_title(name: str, values: Mapping[str, Any]) -> str:
 def phase_label(name: str) -> str:
     """The name of a phase of a step in all outputs."""
     return PHASES.get(name, (name, ""))[0]
+
+
+STAGES: Final[Mapping[str, str]] = {
+    Stage.EVALUATION: "evaluation",
+    Stage.ROLLOUT: "the roll-out",
+    Stage.NO_GRADIENTS: "work without gradients",
+    Stage.COMPILE: "compilation by torch.compile",
+    Stage.CHECKPOINT: "writing checkpoints",
+    "loader start": "the start of a loader",
+    "garbage collection": "garbage collection",
+}
+"""Stage of the program, or region, that recorded times show -> its name in a sentence."""

@@ -35,6 +35,7 @@ from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.diagnose.model import (
     BUSY_DEVICE,
     CODE_OF,
+    DEVICE_UNSEEN,
     MOST,
     RECORDED_COMPUTING,
     RUNS_TRAINING,
@@ -43,7 +44,7 @@ from profiler.diagnose.model import (
     is_large_of_run,
     is_worth,
 )
-from profiler.report.category_text import CODE_TITLES, rest_title
+from profiler.report.category_text import CODE_TITLES, STAGES, rest_title
 from profiler.report.rank_text import SPENT, function_of_program, other_ranks
 from profiler.report.text import (
     at,
@@ -53,7 +54,6 @@ from profiler.report.text import (
     host_state,
     input_part,
     listed,
-    plural,
     shortened,
 )
 from profiler.run.model import Site
@@ -508,9 +508,9 @@ def doubt_text(finding: Finding) -> str:
     """Why a finding is not sure; empty where it is."""
     if finding.confidence is not Confidence.LOW:
         return ""
-    if finding.low < finding.share:
-        return "too few stack samples to be sure"
-    return "whether the device was busy meanwhile was not recorded"
+    if DEVICE_UNSEEN in finding.values:
+        return "whether the device was busy meanwhile was not recorded"
+    return "too few stack samples to be sure"
 
 
 def share_text(part: float, low: float | None, high: float | None) -> str:
@@ -571,8 +571,7 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "cores": lambda value: (
         "hardly any core was" if value < _HARDLY else "1 core was" if value == 1 else f"{value:.2g} cores were"
     ),
-    "results": lambda value: plural(round(value), "result"),
-    "steps": lambda value: plural(round(value), "step"),
+    "stage": lambda stage: STAGES[stage],
     "nth": nth,
     "place": lambda site: at(site).removeprefix(" at "),
     "function": lambda site: (
@@ -596,6 +595,9 @@ class _Template(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if value is None:
             raise _UnknownError
+        if format_spec.startswith("n "):  # such as `{batches:n batch}`
+            number, noun = _FORMATS["number"](value), format_spec[2:]
+            return f"{number} {noun}{'' if number == '1' else 'es' if noun.endswith('ch') else 's'}"
         return _FORMATS[format_spec](value)
 
 

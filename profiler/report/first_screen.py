@@ -18,7 +18,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import program_name
 from profiler.core.units import seconds
-from profiler.diagnose.model import RunVerdict
+from profiler.diagnose.model import RunVerdict, busy_thread
 from profiler.report.action_text import run_actions
 from profiler.report.blocks import CodePlace, FirstScreen, PhaseStrip, Segment
 from profiler.report.category_text import PHASES, category_label, category_tone, device_label
@@ -47,7 +47,7 @@ from profiler.report.first_screen_text import (
     waits_for_cores,
 )
 from profiler.report.model import ReportInput, ReportSide, has_no_steps
-from profiler.report.text import host_state
+from profiler.report.text import host_state, the_process
 from profiler.report.timeline import main_timeline
 from profiler.run.model import Site
 
@@ -197,10 +197,11 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
         if any(place.share is None for place in places):
             note += " ?: the line of the cause, which no sample of the training thread saw."
         return title, places, note
-    thread = analysis.threads[0] if analysis.threads and analysis.threads[0].lines else None
+    thread = busy_thread(analysis)
+    thread = thread if thread and thread.lines else None
     if thread is not None and has_no_steps(analysis):
         note = "Shares of the run, by stack samples: its start and its end are included."
-        return f"Lines of the {thread.process}, by time", _line_places(thread.lines), note
+        return f"Lines of {the_process(thread.process)}, by time", _line_places(thread.lines), note
     reason = side.why_missing(Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
     if thread is not None:  # its samples are of the start and of the end, which are no part of any step
         reason = "no stack sample lies within the measured steps"

@@ -24,7 +24,7 @@ from profiler.analyse.model import (
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
-from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, WORTH_LEADING, RunVerdict, is_worth
+from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, WORTH_LEADING, RunVerdict, busy_thread, is_worth
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import phase_label
 from profiler.report.finding_text import (
@@ -49,7 +49,17 @@ from profiler.report.finding_text import (
 )
 from profiler.report.model import ReportSide, exit_status, group_warnings, has_no_steps, load_warnings
 from profiler.report.rank_text import other_ranks
-from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, part_of_time, plural
+from profiler.report.text import (
+    THREAD_STATES,
+    at,
+    capitalized,
+    file_name,
+    function_name,
+    listed,
+    part_of_time,
+    plural,
+    the_process,
+)
 from profiler.run.model import Site, StepKind
 
 WHY: Final = 2
@@ -163,8 +173,9 @@ def _outcome(analysis: Analysis, devices: str) -> str:
         case RunVerdict.NO_STEP:
             return "No training step was seen"
         case RunVerdict.THREADS_ONLY:
-            thread = analysis.threads[0]
-            return f"The {thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
+            if thread := busy_thread(analysis):
+                who = capitalized(the_process(thread.process))
+                return f"{who} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
     if not analysis.outcome and (verdict := analysis.headline or analysis.verdict):
         return verdict
     if step := analysis.value("step_time"):
@@ -226,7 +237,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
-    """The largest predicted gain where no finding leads, else why there is none; nothing where nothing was measured."""
+    """The first gain that a verdict tells, else why none is predicted; nothing where nothing was measured."""
     if has_no_steps(analysis) or not analysis.outcome:
         return
     sure = told(analysis.findings)

@@ -7,6 +7,7 @@ from typing import Final
 
 from profiler.analyse.model import UNATTRIBUTED, CollectiveWait, RankLedger, Straggler
 from profiler.core.units import seconds, share
+from profiler.diagnose.model import MUCH_OF_LEAD
 from profiler.report.category_text import CATEGORIES
 from profiler.report.text import at, capitalized, describe, function_name, listed
 from profiler.run.model import Site
@@ -19,8 +20,6 @@ SPENT: Final[Mapping[str, str]] = {
 }
 """Category -> how a rank spends its time: `32 ms of each of its steps it spends ...`."""
 _WAIT: Final = COLLECTIVE_METHODS["_C._distributed_c10d.Work.wait"]
-MUCH: Final = 0.25
-"""Part of the straggler's lead from which its waits for a core are named beside its work."""
 _NONE: Final = 0.01
 """Part of the straggler's time below which the other ranks have none of it."""
 
@@ -37,7 +36,8 @@ def straggler_sentence(ledger: RankLedger) -> str:
         return ""
     others = other_ranks(len(ledger.ranks))
     spends = f"it spends {seconds(straggler.seconds)} {SPENT[straggler.category]}{_location(straggler)}"
-    core = f"; it waits {seconds(straggler.core)} longer for a core" if straggler.core > MUCH * straggler.lead else ""
+    has_waits = straggler.core > MUCH_OF_LEAD * straggler.lead
+    core = f"; it waits {seconds(straggler.core)} longer for a core" if has_waits else ""
     waits = f"Rank {straggler.rank}{_of_some(ledger)} makes {others} wait {seconds(straggler.lead)} of each step"
     if straggler.category == UNATTRIBUTED and not straggler.seconds:
         return f"{waits}; its stacks were not sampled, so the reason is unknown{core}."

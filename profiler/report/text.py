@@ -53,6 +53,11 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def the_process(role: str) -> str:
+    """`the training process`, but `rank 0`"""
+    return role if role[-1:].isdecimal() else f"the {role}"
+
+
 def part_of_time(busy: float, peak: float | None) -> str:
     """`100% of the time, at 12% of the card's peak`, the latter where it is known."""
     return f"{units.share(busy)} of the time" + (

@@ -16,7 +16,6 @@ from profiler.analyse.model import (
     IdleBlame,
     SpikeLine,
     Spikes,
-    Stage,
     ThreadActivity,
 )
 from profiler.core.units import nth, seconds, share, significant
@@ -29,7 +28,7 @@ from profiler.diagnose.model import (
     is_large_of_run,
     is_worth,
 )
-from profiler.report.category_text import CATEGORIES
+from profiler.report.category_text import CATEGORIES, STAGES
 from profiler.report.finding_text import (
     finding_sentence,
     gain_text,
@@ -106,13 +105,21 @@ def run_statement(run: RunDiagnosis) -> Statement:
     if ranks is not None:
         straggler, balance = straggler_sentence(ranks), balance_sentence(ranks)
         if straggler:
-            gain = f"With equal work on each rank: {gain_text(late[0], ' as fast')}." if late and late[0].gains else ""
+            gain = _late_gain(late[0]) if late else ""
             of_rank = [f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]] if sentences else []
             sentences = [straggler, gain, balance, *of_rank, *collective_sentences(ranks)]
         else:
             sentences += [*collective_sentences(ranks), balance]
     headline, *details = filter(None, sentences)
     return Statement(headline, tuple(details))
+
+
+def _late_gain(finding: Finding) -> str:
+    """`With equal work on each rank: about 1.2× as fast.`; of what only that rank does, the gain of leaving it out."""
+    if not finding.gains:
+        return ""
+    cured = "Without that work" if finding.gains[0].is_most else "With equal work on each rank"
+    return f"{cured}: {gain_text(finding, ' as fast')}."
 
 
 def _sentence(finding: Finding, run: RunDiagnosis) -> str:
@@ -172,7 +179,7 @@ itself ends some 10 µs after the device."""
 
 
 def _waits_for_unrecorded_work(row: IdleBlame) -> bool:
-    return row.state is HostState.BLOCKED_IN_CALL and row.seconds_per_step >= LONG_WAIT_S * max(1.0, row.gaps_per_step)
+    return row.state is HostState.BLOCKED_IN_CALL and row.seconds_per_step >= LONG_WAIT_S * row.gaps_per_step > 0
 
 
 def _busy_device(run: RunDiagnosis) -> Iterable[str]:
@@ -310,24 +317,12 @@ def spikes_sentence(spikes: Spikes) -> str:
     return f"{often} {take} about {times} times as long; {_extra_time(spikes)}."
 
 
-_STAGES: Final[Mapping[str, str]] = {
-    Stage.EVALUATION: "evaluation",
-    Stage.ROLLOUT: "the roll-out",
-    Stage.NO_GRADIENTS: "work without gradients",
-    Stage.COMPILE: "compilation by torch.compile",
-    Stage.CHECKPOINT: "writing checkpoints",
-    "loader start": "the start of a loader",
-    "garbage collection": "garbage collection",
-}
-"""Stage of the program, or region, that recorded times show -> its name in a sentence."""
-
-
 def _extra_time(spikes: Spikes) -> str:
     extra = f"the extra time ({share(spikes.share)} of all)"
     if spikes.stage:
         mostly = "" if spikes.stage_share >= _NEARLY_ALL else "mostly "
         where = _at_line(spikes.lines[0]) if spikes.lines else ""
-        return f"{extra} is {mostly}{_STAGES[spikes.stage]}{where}"
+        return f"{extra} is {mostly}{STAGES[spikes.stage]}{where}"
     if not spikes.enough:
         few = too_few(spikes.samples) if spikes.samples else "no stack sample"
         return f"{few} {'to tell' if spikes.samples else 'tells'} at which lines {extra} is"

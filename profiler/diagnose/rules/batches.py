@@ -232,7 +232,7 @@ def inline_input(costs: StepCosts) -> Claim | None:
     "Training waits while text is tokenized",
     (
         "{share:share} of each step goes to the tokenizer.",
-        "It encodes {tokenized:number} texts per step.",
+        "It encodes {tokenized:n text} per step.",
         "Making a batch takes {made:time}, of which {tokenizing:share} in the tokenizer.",
         *NO_MORE_WORKERS,
     ),
@@ -242,15 +242,13 @@ def inline_input(costs: StepCosts) -> Claim | None:
 )
 def inline_tokenization(costs: StepCosts) -> Claim | None:
     """The tokenizer's time outside of any loader, else its part of the loader's time."""
-    found = diagnose_input(costs.analysis)
-    if found is None or not found.inline:
+    found, parts = diagnose_input(costs.analysis), costs.inputs(where="main process", context="inline")
+    tokenizing = [part for part in parts if part.name == "tokenize"]
+    inline = sum(part.seconds_per_step for part in parts)
+    share = sum(part.seconds_per_step for part in tokenizing) / inline if inline else 0.0
+    if found is None or share < MOSTLY:
         claim = making_claim(costs, ("tokenize",), "tokenizing")
         return replace(claim, values={"tokenized": None, **claim.values}, is_most=True) if claim else None
-    parts = costs.inputs(where="main process", context="inline")
-    tokenizing = [part for part in parts if part.name == "tokenize"]
-    share = sum(part.seconds_per_step for part in tokenizing) / sum(part.seconds_per_step for part in parts)
-    if share < MOSTLY:
-        return None
     return Claim(
         {"input": inline_cost(costs, found).part(share)},
         input_sites(costs, tokenizing),
@@ -336,8 +334,8 @@ _STEP_WORK: Final = tuple(name for name in ON_CORE if name not in ("input", "che
     "small-batch",
     "Most of a step does not depend on the size of the batch",
     (
-        "Without its wait for the batch, a step with {items:count} items takes {step:time}.",
-        "One with {other:count} items takes {other_step:time}.",
+        "Without its wait for the batch, a step with {items:n item} takes {step:time}.",
+        "One with {other:n item} takes {other_step:time}.",
         "By a line through these two, {fixed:share} of a step would remain without any item.",
         "The gain is in items per second with batches of {larger:count}; what the model learns in a step changes too.",
     ),

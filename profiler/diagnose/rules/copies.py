@@ -178,7 +178,7 @@ def _is_made(node: ast.AST) -> bool:
     (
         "The device only receives pageable memory {share:share} of the time.",
         "The host waits {blocked:share} of each step in copies to the device.",
-        "The loader does not pin its batches of {unpinned:count} items.",
+        "The loader does not pin its batches of {unpinned:n item}.",
     ),
     "Put batches into page-locked memory, and copy them without waiting.",
     fixes=("{cure}",),

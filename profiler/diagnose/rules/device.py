@@ -9,6 +9,7 @@ from profiler.analyse.finding import Confidence
 from profiler.diagnose.device import MANY_LAUNCHES, too_few_launches
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Order, RunClaim, StepCosts, rule, rules_of, take, total_seconds
+from profiler.diagnose.rules.whole_run import share_of_run
 
 _SLOWEST: Final = 1e-3
 """Idle seconds per launch, or seconds per kernel, from which something else than launching takes the time: PyTorch
@@ -112,8 +113,9 @@ def precision_unused(costs: StepCosts) -> RunClaim | None:
     names = sorted({str(device.get("name") or "") for device in costs.analysis.info.devices})
     if share < _MUCH_FLOAT32 or len(names) != 1 or not _TENSOR_CORES.search(names[0]):
         return None
+    seconds = share * costs.seconds * (costs.analysis.value("steps") or 0.0)
     values = {"device": names[0], "products": share}
-    return RunClaim(share * costs.seconds, share, values=values, confidence=Confidence.MEDIUM)
+    return RunClaim(seconds, share_of_run(costs, seconds), values=values, confidence=Confidence.MEDIUM)
 
 
 PLUGINS = rules_of(globals())

@@ -134,7 +134,7 @@ def too_few_workers(costs: StepCosts) -> Claim | None:
     "Workers make batches that the training process could make in less time",
     (
         "Making a batch takes {made:time}, getting it from a worker {batch:time}.",
-        "A batch has {batch_size:count} items.",
+        "A batch has {batch_size:n item}.",
     ),
     "Make the batches in the training process, or use larger batches.",
     threshold_source="Both times are measured in this run.",
@@ -217,7 +217,7 @@ _AHEAD: Final = 8
     "Batches come late although the workers have time",
     (
         "The training thread waits {waits:share} of each step, while workers wait {idle:share} of theirs for work.",
-        "Each worker makes {prefetch:count} batches ahead.",
+        "Each worker makes {prefetch:n batch} ahead.",
     ),
     "Let workers make more batches ahead: some batches take much longer than others.",
     threshold_source="Workers count as busy from 80% of their time on.",
@@ -272,7 +272,8 @@ def loader_started_anew(costs: StepCosts) -> Claim | None:
     "The loader's workers are started again and again",
     (
         "Starting workers takes {starts:share} of each step, waiting for their first batches and end {waits:share}.",
-        "They are started once in {every:count} steps.",
+        "They are started once in {every:n step}.",
+        "Starts of the loader in each step: {anew:number}.",
         "A new loader is made for each start, at {made_anew:place}: persistent_workers=True alone keeps no workers.",
     ),
     "Keep the workers from one epoch to the next: make the loader once, before the epochs, with "
@@ -298,7 +299,8 @@ def workers_started_anew(costs: StepCosts) -> Claim | None:
         {
             "starts": costs.own_share(found.starts),
             "waits": costs.own_share(found.around_starts),
-            "every": 1 / found.use.starts if found.use.starts else None,
+            "every": 1.0 / found.use.starts if 0 < found.use.starts <= 1 else None,
+            "anew": found.use.starts if found.use.starts > 1 else None,
             "made_anew": loader.site if loader and is_anew else None,
             "keep": None if is_anew else True,  # the setting alone changes nothing then, also in a trial
             **loader_values(costs),
@@ -310,7 +312,7 @@ def workers_started_anew(costs: StepCosts) -> Claim | None:
 @rule(
     "slow-batch-transfer",
     "Receiving batches from workers takes long",
-    ("Receiving takes {receives:share} of each step.", "A batch has {batch_size:count} items."),
+    ("Receiving takes {receives:share} of each step.", "A batch has {batch_size:n item}."),
     "Send fewer and larger tensors in a batch, or smaller types: each tensor is received by itself.",
     knock_out=KnockOut.SETTINGS,
     settings={"replay": True},

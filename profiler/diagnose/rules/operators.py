@@ -158,7 +158,7 @@ def _has_fused(version: str) -> bool:
     "single-tensor-optimizer",
     "The optimizer updates one tensor after the other",
     (
-        "{share:share} of each step goes to the update of {tensors:count} tensors.",
+        "{share:share} of each step goes to the update of {tensors:n tensor}.",
         "It takes {each:time} per element, several times as long as usual.",
         "{denormal} may be denormal: see whether torch.set_flush_denormal(True) helps.",
     ),
@@ -260,7 +260,7 @@ the bytes. Measured: 2 to 2.8 with 2.8 to 13 million elements, 0.2 with a millio
     "zero-filled-gradients",
     "Gradients are filled with zeros before each backward pass",
     (
-        "{filling:share} of each step fills gradients with zeros, {fills:number} times per step.",
+        "{filling:share} of each step fills gradients with zeros, {fills:n time} per step.",
         "The backward pass then adds to them instead of writing them.",
     ),
     "Drop the gradients, which is torch's default.",

@@ -83,7 +83,7 @@ _USUAL: Final = 0.15
     "Evaluation takes much of the training's time",
     (
         "It takes {seconds:time} per step on average.",
-        "It was seen {times:count} times, once in {every:number} steps.",
+        "It was seen {times:n time}, once in {every:n step}.",
     ),
     "Evaluate less often, or on less data.",
     threshold_source="An evaluation that takes less is usual: one on half as many items as an epoch "
@@ -170,7 +170,7 @@ choice: other work may be needed."""
     (
         "{share:share} of each step is computing after optimizer.step().",
         "Most of it is in {calls}.",
-        "The host reads {reads:results} of it per step.",
+        "The host reads {reads:n result} of it per step.",
     ),
     "Do it less often. If it is a validation, run it in evaluation mode and without gradients.",
     fixes=(

@@ -6,7 +6,7 @@ from typing import Final
 
 from profiler.analyse.finding import GainMethod
 from profiler.analyse.model import AFTER_OPTIMIZER, COMMUNICATING, Phase
-from profiler.diagnose.model import NAMED
+from profiler.diagnose.model import MUCH_OF_LEAD, NAMED
 from profiler.diagnose.rule import Claim, Cost, StepCosts, exactly, largest_sites, rule, rules_of, take
 from profiler.run.model import Site
 from profiler.run.tables import REPEATED_GRADIENT_SYNCS
@@ -36,7 +36,7 @@ _MOST_STEPS: Final = 0.5
     "gradient-sync-in-accumulation",
     "All ranks synchronize gradients more than once per optimizer step",
     (
-        "DistributedDataParallel synchronizes {repeated:number} times per step more than the optimizer needs.",
+        "DistributedDataParallel synchronizes {repeated:n time} per step more than the optimizer needs.",
         "These synchronizations take {share:share} of each step.",
     ),
     "Let only the last backward pass before the optimizer's step synchronize: run the others within no_sync(), with "
@@ -97,9 +97,6 @@ def exchange_after_update(costs: StepCosts) -> Claim | None:
     return Claim(claimed, sites, values, method=GainMethod.ESTIMATE)
 
 
-_MUCH_EXCHANGE: Final = 0.01
-"""Part of the lead from which waits for a core are named: the others wait for those too."""
-
 _SHARED: Final = 0.25
 """Part of the straggler's time in a category that the others spend in it, too, from which that is work of all ranks
 which is shared unequally. A choice: the straggler then has up to four times as much of it."""
@@ -140,7 +137,7 @@ def straggling_rank(costs: StepCosts) -> Claim | None:
             "rank": straggler.rank,
             "ranks": len(ranks.ranks),
             "work": lead,
-            "core": straggler.core if is_itself and straggler.core > _MUCH_EXCHANGE * straggler.lead else None,
+            "core": straggler.core if is_itself and straggler.core > MUCH_OF_LEAD * straggler.lead else None,
             "own": own,
             "others": straggler.others,
             "doing": straggler.category,

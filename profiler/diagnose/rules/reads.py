@@ -273,7 +273,7 @@ _EACH_STEP: Final = 0.9
 @rule(
     "several-syncs",
     "The host waits for the device several times in each step, where once would do",
-    ("{lines:count} lines read values from the device, {calls:number} times per step.",),
+    ("{lines:count} lines read values from the device, {calls:n time} per step.",),
     "Collect the values in one tensor, as with torch.stack, and read that once at the end of the step.",
     code="values = torch.stack([loss, norm]).tolist()",
     threshold_source="One read remains: that for which the device is idle longest.",
@@ -333,7 +333,7 @@ _GROWING: Final = re.compile(r"^cuMem(Create|Release)")
 @rule(
     "empty-cache",
     "Memory of the device is given back and allocated again and again",
-    ("Calls of {names} leave the device without work {calls:number} times per step, {share:share} of the time.",),
+    ("Calls of {names} leave the device without work {calls:n time} per step, {share:share} of the time.",),
     "Do not call torch.cuda.empty_cache() in the loop: torch reuses memory that it keeps, and gives it back by itself "
     "before an allocation fails. If nothing calls it, the memory is fragmented or nearly full: use less of it.",
     fixes=(

@@ -101,7 +101,7 @@ def debug_mode(costs: StepCosts) -> Claim | None:
     "Deterministic algorithms fill all new memory with values that nothing reads",
     (
         "torch.use_deterministic_algorithms(True) turns that on.",
-        "torch fills new memory {fills:number} times per step.",
+        "torch fills new memory {fills:n time} per step.",
         "The device only fills it {filling:share} of the time.",
     ),
     "Set torch.utils.deterministic.fill_uninitialized_memory = False. The algorithms stay deterministic. Only a "
@@ -226,7 +226,7 @@ def _others(analysis: Analysis) -> float:
     "More threads compute than there are cores for them",
     (
         "Threads that compute: {threads:count}. Cores that are left for them: {limit:number}.",
-        "Other programs use {others:number} cores.",
+        "Other programs use {others:n core}.",
         "{share:share} of each step waits for a core while they run.",
     ),
     "Use at most as many threads as there are cores for them: with several ranks on a machine, the cores divided by "
@@ -236,7 +236,7 @@ def _others(analysis: Analysis) -> float:
     # units, torch 2.13), and 0.55 to 8 times as fast without them
     fixes=(
         (
-            "While other programs use {others:number} cores, start it with OMP_NUM_THREADS={left:plain}. An operator "
+            "While other programs use {others:n core}, start it with OMP_NUM_THREADS={left:plain}. An operator "
             "ends only when each of its threads has had a core."
         ),
     ),
@@ -271,7 +271,7 @@ _FULL: Final = 2 / 3
     "Other processes of the program take the cores from the training thread",
     (
         "Because of them it waits for a core in {share:share} of each step.",
-        "These processes use {beside:number} of {cores:count} cores on average.",
+        "These processes use {beside:number} of {cores:n core} on average.",
     ),
     "Start fewer processes, or let each compute with fewer threads: call torch.set_num_threads(1) in each process, or "
     "set OMP_NUM_THREADS=1 before the program starts.",
@@ -319,7 +319,7 @@ def noisy_machine(costs: StepCosts) -> Claim | None:
 @rule(
     "throttled",
     "The container's CPU quota is used up",
-    ("{share:share} of each step has no core because of the quota.", "The quota is {quota:number} cores."),
+    ("{share:share} of each step has no core because of the quota.", "The quota is {quota:n core}."),
     "Give the container more CPU, or use fewer threads and workers.",
     order=Order.REST,
 )
@@ -359,7 +359,7 @@ that it then takes to be dynamic, such as that of a last batch."""
     "torch.compile compiles code again within the steps",
     (
         "{share:share} of each step is compilation.",
-        "Code is compiled again {times:count} times in {steps:count} steps.",
+        "Code is compiled again {times:n time} in {steps:n step}.",
     ),
     "Keep shapes and Python values that the compiled code depends on the same, or mark those that change as dynamic.",
     code="torch.compile(model, dynamic=True)",

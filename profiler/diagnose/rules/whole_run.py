@@ -95,7 +95,7 @@ healthy program, allocators and caches grow by some MB."""
     "memory-creep",
     "The memory of the training process grows with each step",
     (
-        "It grows by {growth:size} per step, {total:size} in {steps:count} steps.",
+        "It grows by {growth:size} per step, {total:size} in {steps:n step}.",
         "In the slowest third of the run it grows by {low:size} per step, in the fastest by {high:size}.",
         "A replay buffer, or a dataset that is cached in the first epoch, grows like this too until it is full.",
     ),
@@ -120,11 +120,11 @@ def memory_creep(costs: StepCosts) -> RunClaim | None:
 
 @rule(
     "one-off-work",
-    "A cost that occurs once: {seconds:time} in {steps:steps}",
+    "A cost that occurs once: {seconds:time} in {steps:n step}",
     (
-        "With it, {steps:steps} took {times:number} times as long as the others. The figures of steps leave it out.",
+        "With it, {steps:n step} took {times:number} times as long as the others. The figures of steps leave it out.",
         "{part:share} of the extra time is at {line:place}.",
-        "Most of it is {stage}.",
+        "Most of it is {stage:stage}.",
         "There it imports {imports}.",
         "There it calls {calls}.",
     ),

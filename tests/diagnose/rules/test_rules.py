@@ -45,11 +45,13 @@ from profiler.analyse.model import (
     UnmeasuredPeriod,
 )
 from profiler.core.notice import Notice
+from profiler.diagnose.board import Board, Rest
 from profiler.diagnose.findings import find, with_growth
-from profiler.diagnose.rule import largest_sites
+from profiler.diagnose.rule import Claim, StepCosts, exactly, largest_sites
+from profiler.diagnose.rules._frames import mostly_waits
 from profiler.diagnose.rules.copies import cure_of_copy, filled_on_device
 from profiler.diagnose.rules.reads import cure_of_read
-from profiler.report.finding_text import finding_sentence, finding_text, not_judged_text
+from profiler.report.finding_text import doubt_text, finding_sentence, finding_text, not_judged_text
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import SETTINGS
 
@@ -2211,6 +2213,51 @@ def test_products_without_tensor_cores() -> None:
         assert ("precision-unused" in found(there)) is expected, name
     assert first(replace(there, info=replace(there.info, devices=({"name": "NVIDIA A10"},)))).gains == ()
     assert found(replace(analysis, float32_products=0.1)) == []
+    # the finding is about the run: of 100 s it has 40% of 200 steps of 0.1 s
+    ended = replace(there.info, begin=1, end=1 + 100 * 10**9, devices=({"name": "NVIDIA A10"},))
+    whole = first(with_measures(replace(there, info=ended), steps=200))
+    assert (whole.seconds, whole.share) == pytest.approx((8.0, 0.08))
+
+
+@pytest.mark.parametrize(
+    ("starts", "words"),
+    [
+        (2.0, "Starts of the loader in each step: 2."),
+        (1.0, "They are started once in 1 step."),
+        (0.25, "They are started once in 4 steps."),
+    ],
+)
+def test_how_often_workers_are_started(starts: float, words: str) -> None:
+    use = LoaderUse(max(2.0, 2 * starts), starts, 2, around_starts=0.05)
+    assert words in evidence(step(main_process("loader start", 0.5), worker("dataset", 0.1), use=use, input=0.5))
+
+
+def test_a_tokenizer_in_a_loader_beside_a_little_other_input() -> None:
+    def text(*others: InputPart) -> Analysis:
+        return step(main_process("tokenize", 0.5), *others, use=ALONE, input=0.5, compute=0.5)
+
+    marked = main_process(MARKED_DATA, 0.001, "inline")
+    assert "inline-tokenization*" in found(text())
+    assert "inline-tokenization*" in found(text(marked))
+
+
+def test_a_line_loses_the_time_that_a_claim_has() -> None:
+    analysis = step(waiting=0.5, input=0.5)
+    board = Board(StepCosts(analysis))
+    wants = board.wants(Claim({"input": exactly(0.05)}, (SITE,)))
+    board.take("a-rule", wants)
+    (line,) = Rest(board).lines
+    assert line.seconds_per_step == pytest.approx(0.05)
+    assert mostly_waits(line)
+    assert not mostly_waits(replace(line, seconds_per_step=0.11)), "before, half of it was input"
+
+
+def test_why_a_finding_beside_an_unseen_device_is_not_sure() -> None:
+    unseen = next(each for each in causes(with_facts(step(log=0.5, compute=0.5), device="cuda")))
+    assert unseen.low < unseen.share
+    assert doubt_text(unseen) == "whether the device was busy meanwhile was not recorded"
+    few = replace(unseen, values={})
+    assert doubt_text(few) == "too few stack samples to be sure"
 
 
 @pytest.mark.parametrize(
