@@ -6,6 +6,7 @@ other rules: `profiler.diagnose.board` gives each cell of the ledger to one clai
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -369,8 +370,6 @@ class Rule(RuleText):
     judge: Judge
     threshold: float = field(default=WORTH_NAMING, kw_only=True)
     """Share of a step that the cause must cost. By default 5%: without it a program is 5% faster."""
-    threshold_source: str = field(default="", kw_only=True)
-    """What another threshold, or other limits of the rule, are based on."""
     order: Order = field(default=Order.EXACT, kw_only=True)
     """When it is asked."""
     is_alternative: bool = field(default=False, kw_only=True)
@@ -379,14 +378,14 @@ class Rule(RuleText):
 
 
 def rule(name: str, title: str, evidence: tuple[str, ...], fix: str, **options: Any) -> Callable[[Judge], Rule]:
-    """Declare the function below to be a rule, with its words."""
-    return lambda judge: Rule(name, title, evidence, fix, judge, **options)
+    """Declare the function below to be a rule, with its words, and one of the `PLUGINS` of its module."""
 
+    def declare(judge: Judge) -> Rule:
+        made = Rule(name, title, evidence, fix, judge, **options)
+        vars(sys.modules[judge.__module__]).setdefault("PLUGINS", []).append(made)
+        return made
 
-def rules_of(names: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """The rules that a module defines, by its global names; not those that it imports."""
-    rules = (value for value in names.values() if isinstance(value, Rule))
-    return tuple(each for each in rules if each.judge.__module__ == names["__name__"])
+    return declare
 
 
 def take(costs: StepCosts, *categories: str) -> dict[str, Cost]:

@@ -22,7 +22,6 @@ from profiler.diagnose.rule import (
     exactly,
     largest_sites,
     rule,
-    rules_of,
     take,
     total_seconds,
 )
@@ -91,7 +90,6 @@ def _is_fixed(node: ast.expr, modules: Collection[ast.expr]) -> bool:
     fixes=("Open or load it once in each process and keep it, not for each item: {opened}.",),
     code="self.kept = None  # in __init__\nif self.kept is None:  # in __getitem__, once in each process\n"
     "    self.kept = {opened}",
-    threshold_source="Below half of the time of a batch, something else is slow.",
     is_alternative=True,
     knock_out=KnockOut.SETTINGS,
     settings={"replay": True},
@@ -114,7 +112,6 @@ def slow_dataset_item(costs: StepCosts) -> Claim | None:
     ),
     "Do before the training what does not depend on the other items of a batch, such as tokenizing them. Vectorize the "
     "rest: build each batch with one operator, such as torch.stack, instead of a loop over its items.",
-    threshold_source="Below half of the time of a batch, something else is slow.",
     is_alternative=True,
     knock_out=KnockOut.SETTINGS,
     settings={"replay": True},
@@ -163,8 +160,6 @@ def slow_sampler(costs: StepCosts) -> Claim | None:
     ),
     "Keep the data in memory or on a local disk, read it in fewer and larger pieces, or let more workers read beside "
     "each other: those that wait need no core.",
-    threshold_source="Half of the time of a batch, as for slow items. Sampled in the system calls of the threads that "
-    "make batches.",
     is_alternative=True,
     knock_out=KnockOut.SETTINGS,
     settings={"replay": True},
@@ -293,7 +288,6 @@ _COMPUTING: Final = ("forward", "backward")
     ),
     "Put texts of similar length into one batch, pad each batch only to its longest text, or pack several texts into "
     "one row.",
-    threshold_source="The gain is that of batches with 20% of padding, as if all time were in proportion to length.",
 )
 def padding(costs: StepCosts) -> Claim | RunClaim | None:
     """The time of computing with padding, as far as computing is in proportion to the length of the rows."""
@@ -340,7 +334,6 @@ _STEP_WORK: Final = tuple(name for name in ON_CORE if name not in ("input", "che
         "The gain is in items per second with batches of {larger:count}; what the model learns in a step changes too.",
     ),
     "Use larger batches, and adapt the learning rate; or make the steps themselves cheaper.",
-    threshold_source="`_DOMINATES` of the step, measured at two sizes of batches in this run.",
     code="{loader:assignment}DataLoader(..., batch_size={larger:plain})",
     order=Order.SHAPE,
     is_alternative=True,
@@ -375,6 +368,3 @@ def small_batch(costs: StepCosts) -> Claim | Notice | None:
         "larger": curve.size * _TIMES_LARGER,
     }
     return Claim(claimed, made_sites(costs, ()), values)
-
-
-PLUGINS = rules_of(globals())

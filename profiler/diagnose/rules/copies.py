@@ -22,7 +22,6 @@ from profiler.diagnose.rule import (
     exactly,
     largest_sites,
     rule,
-    rules_of,
     take,
 )
 from profiler.diagnose.rules._input import loader_values, main_loader
@@ -89,7 +88,6 @@ def _device(call: ast.Call, method: str) -> ast.expr | None:
     ("Such copies per step: {calls:number}.", "The device is idle {share:share} of the time in them."),
     "Create the tensor on the device.",
     code="{instead}",
-    threshold_source="The line itself shows that the tensor is filled without data of the host.",
     knock_out=KnockOut.STATEMENT,
 )
 def made_on_host(costs: StepCosts) -> Claim | None:
@@ -120,7 +118,6 @@ some 5 µs."""
     "Many small copies between host and device",
     ("{calls:count} copies per step, of {size:size} each.", "The device is idle {share:share} of the time in them."),
     "Collect the values in one tensor, and copy that once per step.",
-    threshold_source="MANY is a choice; below TINY bytes a copy takes as long as its call.",
     knock_out=KnockOut.STATEMENT,
 )
 def tiny_copies(costs: StepCosts) -> Claim | None:
@@ -206,14 +203,10 @@ def pageable_copies(costs: StepCosts) -> Claim | None:
     "The device copies while no kernel computes",
     ("It only copies {share:share} of the time.",),
     "Copy the next batch while the device computes, on a stream of its own; copy less, or smaller types.",
-    threshold=NAMED,
-    threshold_source="A tenth: the first copy of a step can seldom be hidden.",
+    threshold=NAMED,  # the first copy of a step can seldom be hidden
     order=Order.REST,
 )
 def exposed_copies(costs: StepCosts) -> Claim | None:
     """The time in which a device only copies. It gets what other rules leave."""
     claimed = take(costs, COPYING)
     return Claim(claimed, copy_sites(costs)) if claimed else None
-
-
-PLUGINS = rules_of(globals())

@@ -8,7 +8,7 @@ from typing import Final
 from profiler.analyse.finding import Confidence
 from profiler.diagnose.device import MANY_LAUNCHES, too_few_launches
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import Claim, Order, RunClaim, StepCosts, rule, rules_of, take, total_seconds
+from profiler.diagnose.rule import Claim, Order, RunClaim, StepCosts, rule, take, total_seconds
 from profiler.diagnose.rules.whole_run import share_of_run
 
 _SLOWEST: Final = 1e-3
@@ -24,7 +24,6 @@ launches an operator in 5 to 50 µs, and in up to 200 µs where it is traced."""
         "While the host launches operators, the device is idle: that takes {share:share} of the time.",
     ),
     "Launch fewer and larger kernels: larger batches, fused operators, torch.compile, CUDA graphs.",
-    threshold_source="MANY_LAUNCHES and MIN_LAUNCHES, in `profiler.diagnose.device`, and _SLOWEST.",
     order=Order.REST,
     code='torch.compile(model, mode="reduce-overhead")',
 )
@@ -74,8 +73,7 @@ def blocking_launches(costs: StepCosts) -> Claim | None:
     ("The machine has {name}; all operators run on the CPU.", "Computing takes {share:share} of each step."),
     "Move the model and each batch to the GPU.",
     code='device = "cuda"; model.to(device); inputs = inputs.to(device)',
-    threshold=NAMED,
-    threshold_source="A tenth: a program that hardly computes would not become faster.",
+    threshold=NAMED,  # a program that hardly computes would not become faster
 )
 def gpu_unused(costs: StepCosts) -> Claim | None:
     """The computing of a program on the CPU of a machine with a GPU. What a GPU would save is not known."""
@@ -103,8 +101,6 @@ of the Turing generation, have none."""
     ("{products:share} of the time the {device} computes products and convolutions in float32.",),
     "Try autocast, or on GPUs since Ampere torch.set_float32_matmul_precision('high'), and compare the loss.",
     code='with torch.autocast("cuda"): loss = criterion(model(inputs), labels)',
-    threshold=_MUCH_FLOAT32,
-    threshold_source="_MUCH_FLOAT32 is a choice. The names of kernels tell their precision.",
 )
 def precision_unused(costs: StepCosts) -> RunClaim | None:
     """The time of such products. How much faster they become depends on their sizes and on the device, and whether the
@@ -116,6 +112,3 @@ def precision_unused(costs: StepCosts) -> RunClaim | None:
     seconds = share * costs.seconds * (costs.analysis.value("steps") or 0.0)
     values = {"device": names[0], "products": share}
     return RunClaim(seconds, share_of_run(costs, seconds), values=values, confidence=Confidence.MEDIUM)
-
-
-PLUGINS = rules_of(globals())

@@ -8,7 +8,7 @@ from typing import Final
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
 from profiler.diagnose.input import HANDOVER, are_persistent, diagnose_input, granted_share, is_started_for_batches
 from profiler.diagnose.model import WORTH_NAMING, InputAdvice, InputDiagnosis
-from profiler.diagnose.rule import Claim, StepCosts, rule, rules_of, take
+from profiler.diagnose.rule import Claim, StepCosts, rule, take
 from profiler.diagnose.rules._input import (
     MOST_WORKERS,
     SPLIT,
@@ -45,10 +45,6 @@ def _batch_values(costs: StepCosts, found: InputDiagnosis) -> dict[str, float | 
         SPLIT,
     ),
     "Let workers make the batches while the model trains.",
-    threshold_source=(
-        "HANDOVER and SENDING, what it costs to receive and to send a batch, were measured; `profiler.diagnose.input` "
-        "and `_input` tell where. Less than 5% is worth no worker."
-    ),
     code="{loader:assignment}DataLoader(..., num_workers={workers:plain}, persistent_workers=True)",
     knock_out=KnockOut.SETTINGS,
     settings={"loader": {"num_workers": "workers", "persistent_workers": True}},
@@ -88,7 +84,6 @@ def no_workers(costs: StepCosts) -> Claim | None:
         SPLIT,
     ),
     "Use more workers.",
-    threshold_source="Workers that run on a core help only while cores are free. Less than 5% is worth no worker.",
     code="{loader:assignment}DataLoader(..., num_workers={needed:plain})",
     knock_out=KnockOut.SETTINGS,
     settings={"loader": {"num_workers": "needed"}},
@@ -137,7 +132,6 @@ def too_few_workers(costs: StepCosts) -> Claim | None:
         "A batch has {batch_size:n item}.",
     ),
     "Make the batches in the training process, or use larger batches.",
-    threshold_source="Both times are measured in this run.",
     code="{loader:assignment}DataLoader(..., num_workers=0)",
     knock_out=KnockOut.SETTINGS,
     settings={"loader": {"num_workers": 0}},
@@ -184,7 +178,6 @@ _MUCH_WAITING: Final = 0.1
     "threadpoolctl.threadpool_limits(1), and cv2.setNumThreads(0) for OpenCV. OMP_NUM_THREADS=1 or "
     "OPENBLAS_NUM_THREADS=1 for the whole program does the same, but call torch.set_num_threads() then, so that the "
     "training process keeps its threads.",
-    threshold_source="One thread cannot run and wait for a core for more than 100% of the time together.",
 )
 def threads_in_workers(costs: StepCosts) -> Claim | None:
     """The time in the loader while threads of its workers wait for cores.
@@ -220,7 +213,6 @@ _AHEAD: Final = 8
         "Each worker makes {prefetch:n batch} ahead.",
     ),
     "Let workers make more batches ahead: some batches take much longer than others.",
-    threshold_source="Workers count as busy from 80% of their time on.",
     code="{loader:assignment}DataLoader(..., prefetch_factor={ahead:plain})",
     knock_out=KnockOut.SETTINGS,
     settings={"loader": {"prefetch_factor": "ahead"}},
@@ -251,7 +243,6 @@ _STARTING: Final = ("loader start", "the loader itself")
         "Starts of the loader in each step: {starts:number}.",
     ),
     "Call iter(loader) before the loop, next() on that iterator in each step, and iter() again only when it ends.",
-    threshold_source="A loader whose epochs have two batches or more is not started for each batch.",
 )
 def loader_started_anew(costs: StepCosts) -> Claim | None:
     """What the loader itself takes, beside its items and their collation. Workers that start are another rule's."""
@@ -325,6 +316,3 @@ def slow_batch_transfer(costs: StepCosts) -> Claim | None:
     received = loader_cost(costs, found).part(found.receives / found.making if found.making else 1.0)
     values = {"receives": costs.own_share(found.receives), "batch": found.batch_seconds, **loader_values(costs)}
     return Claim({"input": received}, made_sites(costs, costs.sites("input")), values)
-
-
-PLUGINS = rules_of(globals())

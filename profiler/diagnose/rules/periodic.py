@@ -17,7 +17,6 @@ from profiler.diagnose.rule import (
     largest_sites,
     phase_costs,
     rule,
-    rules_of,
     take,
     total_seconds,
 )
@@ -47,9 +46,8 @@ _MOSTLY_INPUT: Final = 0.5
         "Run {validation} less often, or on less data, in evaluation mode and without gradients.",
         "Run {calls} less often, or on less data.",
     ),
-    threshold=NAMED,
+    threshold=NAMED,  # validation, logging and checkpoints that take less are usual
     order=Order.RECURRING,
-    threshold_source="A tenth: validation, logging and checkpoints that take less are a usual part of a training.",
     knock_out=KnockOut.STATEMENT,
 )
 def periodic_work(costs: StepCosts) -> Claim | None:
@@ -75,7 +73,8 @@ def periodic_work(costs: StepCosts) -> Claim | None:
 
 
 _USUAL: Final = 0.15
-"""Share of the time from which evaluation is judged."""
+"""Share of the time from which evaluation is judged: less is usual, such as one on half as many items as an epoch has,
+of which each takes a third of the time without the backward pass and the update."""
 
 
 @rule(
@@ -86,8 +85,6 @@ _USUAL: Final = 0.15
         "It was seen {times:n time}, once in {every:n step}.",
     ),
     "Evaluate less often, or on less data.",
-    threshold_source="An evaluation that takes less is usual: one on half as many items as an epoch "
-    "has, of which each takes a third of the time without the backward pass and the update.",
     threshold=_USUAL,
     knock_out=KnockOut.STATEMENT,
 )
@@ -177,8 +174,7 @@ choice: other work may be needed."""
         "Run {validation} less often, in evaluation mode and without gradients.",
         "Run {calls} less often.",
     ),
-    threshold=NAMED,
-    threshold_source="A tenth: some work after the update is a usual part of a step.",
+    threshold=NAMED,  # some work after the update is usual
     order=Order.SHAPE,
     is_alternative=True,
     knock_out=KnockOut.STATEMENT,
@@ -209,6 +205,3 @@ def work_after_update(costs: StepCosts) -> Claim | None:
     if is_told and "python" in parts and parts["python"].seconds <= total_seconds(operators):
         operators["python"] = parts["python"]
     return Claim(operators, sites, values, has_gain=is_told, is_most=True)
-
-
-PLUGINS = rules_of(globals())

@@ -16,7 +16,7 @@ from profiler.core.syntax import line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits
 from profiler.diagnose.known_cures import cure_of_function
 from profiler.diagnose.model import MOST, NAMED
-from profiler.diagnose.rule import Claim, Cost, Order, StepCosts, exactly, largest_sites, rule, rules_of, take
+from profiler.diagnose.rule import Claim, Cost, Order, StepCosts, exactly, largest_sites, rule, take
 from profiler.diagnose.rules._frames import (
     appended,
     concatenations,
@@ -177,12 +177,11 @@ def repeated_concatenation(costs: StepCosts) -> Claim | None:
     ("{seconds:time} of each step goes to collections.",),
     "Do not call gc.collect() while the model trains. Call gc.freeze() once the model is built: its objects are then "
     "not searched.",
-    threshold_source="Collections of 50 µs and more are recorded.",
     knock_out=KnockOut.SETTINGS,
     settings={"collect": False},
 )
 def garbage_collection(costs: StepCosts) -> Claim | None:
-    """The recorded time of collections, which is time of Python."""
+    """The recorded time of collections, those of 50 µs and more, which is time of Python."""
     seconds = costs.collecting
     if costs.is_known("python") or costs.has_queue:  # of a device, only collections that leave it idle count
         seconds = min(seconds, costs.cost("python").high)
@@ -359,6 +358,3 @@ def blocked_thread(costs: StepCosts) -> Claim | None:
 
 _POLLING: Final = re.compile(r"\b(get_nowait|poll|empty|get(?=\([^()]*\bblock\s*=\s*False))\(")
 """Calls that ask whether there is something, and do not wait for it."""
-
-
-PLUGINS = rules_of(globals())

@@ -7,7 +7,7 @@ from typing import Final
 from profiler.analyse.finding import GainMethod
 from profiler.analyse.model import AFTER_OPTIMIZER, COMMUNICATING, Phase
 from profiler.diagnose.model import MUCH_OF_LEAD, NAMED
-from profiler.diagnose.rule import Claim, Cost, StepCosts, exactly, largest_sites, rule, rules_of, take
+from profiler.diagnose.rule import Claim, Cost, StepCosts, exactly, largest_sites, rule, take
 from profiler.run.model import Site
 from profiler.run.tables import REPEATED_GRADIENT_SYNCS
 
@@ -17,8 +17,7 @@ from profiler.run.tables import REPEATED_GRADIENT_SYNCS
     "Devices communicate while no kernel computes",
     ("They only communicate {share:share} of the time, of {whole:share} in which they communicate at all.",),
     "Overlap it with the backward pass: larger or smaller buckets, fewer synchronized steps, a faster link.",
-    threshold=NAMED,
-    threshold_source="A tenth: the last bucket of gradients can seldom be hidden.",
+    threshold=NAMED,  # the last bucket of gradients can seldom be hidden
 )
 def exposed_communication(costs: StepCosts) -> Claim | None:
     """The time in which a device only communicates."""
@@ -43,7 +42,6 @@ _MOST_STEPS: Final = 0.5
     "their forward passes, which decide whether gradients are synchronized.",
     code="with model.no_sync():  # in all passes but the last one\n"
     "    loss = criterion(model(inputs), targets) / passes\n    loss.backward()",
-    threshold_source="_MOST_STEPS is a choice. All synchronizations of a step are taken to cost the same.",
 )
 def gradient_sync_in_accumulation(costs: StepCosts) -> Claim | None:
     """The part of the communication, and of waits for other ranks in backward passes, that the sum of the gradients
@@ -147,6 +145,3 @@ def straggling_rank(costs: StepCosts) -> Claim | None:
         remaining=equal if is_shared else 0.0,
         is_most=not is_shared,
     )
-
-
-PLUGINS = rules_of(globals())

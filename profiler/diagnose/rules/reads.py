@@ -21,7 +21,6 @@ from profiler.diagnose.rule import (
     StepCosts,
     exactly,
     rule,
-    rules_of,
     take,
     total_seconds,
 )
@@ -260,7 +259,6 @@ hidden_sync = _rule_of_waits(
     ),
     "Keep the value on the device as a tensor, and read it every 50th step or so, after the next step was launched.",
     fixes=("{cure}",),
-    threshold_source="`MANY`, a choice, divides reads of a loss or a metric from reads of elements.",
 )
 
 
@@ -276,7 +274,6 @@ _EACH_STEP: Final = 0.9
     ("{lines:count} lines read values from the device, {calls:n time} per step.",),
     "Collect the values in one tensor, as with torch.stack, and read that once at the end of the step.",
     code="values = torch.stack([loss, norm]).tolist()",
-    threshold_source="One read remains: that for which the device is idle longest.",
 )
 def several_syncs(costs: StepCosts) -> Claim | None:
     """The idle time in and after the reads of all lines but the one for which the device is idle longest: that one
@@ -297,7 +294,6 @@ per_element_reads = _rule_of_waits(
     ),
     "Compute on the device with whole tensors, and read the result once per step, or less often.",
     fixes=("{cure}",),
-    threshold_source="`MANY`, a choice, divides reads of elements from reads of a loss or a metric.",
 )
 
 
@@ -372,8 +368,7 @@ _WORK: Final = ("compute", "framework", "python")
         "Numbers that the host reads there per step: {reads:number}.",
     ),
     "Compute metrics and statistics every 50th step or so, or once at the end of an epoch.",
-    threshold=NAMED,
-    threshold_source="A tenth: some metrics are a usual part of a step.",
+    threshold=NAMED,  # some metrics are a usual part of a step
     order=Order.SHAPE,
     is_alternative=True,
     knock_out=KnockOut.STATEMENT,
@@ -424,6 +419,3 @@ def logging_in_loop(costs: StepCosts) -> Claim | None:
     sites = costs.sites("log")
     values = {"texts": costs.share(total_seconds(frame_costs(texts))) or None, "lazy": _lazy_call(sites)}
     return Claim(claimed, sites, values) if claimed else None
-
-
-PLUGINS = rules_of(globals())

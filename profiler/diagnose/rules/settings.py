@@ -21,7 +21,6 @@ from profiler.diagnose.rule import (
     largest_sites,
     phase_costs,
     rule,
-    rules_of,
     take,
     total_seconds,
 )
@@ -38,6 +37,9 @@ def setting_line(costs: StepCosts, name: str) -> tuple[Site, ...]:
 
 
 _OF_FLOAT64: Final = 0.5
+"""Part of the time that float32 saves: a core does half as many float64 operations at a time. Measured: 2.0 times the
+CPU time of matrix products (tests/clinic, case wild/float64); 2.3 to 2.7, 3.5 to 3.8 and 9 to 11 times that of
+convolutions with kernels of 1, 3 and 5 (torch 2.13, one core of an AMD EPYC)."""
 
 
 @rule(
@@ -47,9 +49,6 @@ _OF_FLOAT64: Final = 0.5
     "Use float32 for the model and for its inputs: look for torch.set_default_dtype, .double(), and arrays of NumPy, "
     "which are float64 by default.",
     code="model.float(); inputs = inputs.float()",
-    threshold_source="Half of the time: a core does half as many float64 operations at a time. Measured: 2.0 times the "
-    "CPU time of matrix products (tests/clinic, case wild/float64); 2.3 to 2.7, 3.5 to 3.8 and 9 to 11 times that of "
-    "convolutions with kernels of 1, 3 and 5 (torch 2.13, one core of an AMD EPYC).",
 )
 def float64(costs: StepCosts) -> Claim | None:
     """Half of the computing with these parameters, or more with convolutions, whose kernels for float64 are slow."""
@@ -276,8 +275,7 @@ _FULL: Final = 2 / 3
     "Start fewer processes, or let each compute with fewer threads: call torch.set_num_threads(1) in each process, or "
     "set OMP_NUM_THREADS=1 before the program starts.",
     fixes=("Start fewer processes, or let {alone} compute less: OMP_NUM_THREADS=1 is set already.",),
-    threshold=NAMED,
-    threshold_source="A tenth: processes of one program wait for each other now and then.",
+    threshold=NAMED,  # processes of one program wait for each other now and then
     order=Order.REST,
 )
 def processes_share_cores(costs: StepCosts) -> Claim | None:
@@ -337,7 +335,6 @@ def throttled(costs: StepCosts) -> Claim | None:
         "What lies between two graphs runs in Python, and nothing is fused across it.",
     ),
     "Take reads of values, prints and branches on tensors out of the compiled code; fullgraph=True tells the reason.",
-    threshold_source="One line is told. What it costs is not known.",
 )
 def graph_breaks(costs: StepCosts) -> RunClaim | None:
     """The graph breaks of compiled code. What they cost is not known: a compiler would fuse across them, and how much
@@ -363,7 +360,6 @@ that it then takes to be dynamic, such as that of a last batch."""
     ),
     "Keep shapes and Python values that the compiled code depends on the same, or mark those that change as dynamic.",
     code="torch.compile(model, dynamic=True)",
-    threshold_source="_OFTEN_COMPILED is a choice.",
 )
 def recompilation(costs: StepCosts) -> Claim | None:
     """The time in which torch.compile compiles within measured steps, where it compiles the same code repeatedly."""
@@ -374,6 +370,3 @@ def recompilation(costs: StepCosts) -> Claim | None:
     values = {"times": times * steps, "steps": steps}
     # each call also searches the versions that were compiled before
     return Claim(*phase_costs(costs, phase), values, is_least=True)
-
-
-PLUGINS = rules_of(globals())

@@ -11,7 +11,7 @@ from profiler.analyse.ledger.cells import Period as LedgerPeriod
 from profiler.analyse.model import BACKWARD, LOADED_MACHINE, UPDATE, Period, Stage
 from profiler.diagnose.known_cures import cure_of_function
 from profiler.diagnose.model import MOST
-from profiler.diagnose.rule import MAX_SITES, RunClaim, StepCosts, rule, rules_of
+from profiler.diagnose.rule import MAX_SITES, RunClaim, StepCosts, rule
 from profiler.run.model import Site
 
 LONG_S: Final = 30.0
@@ -52,8 +52,6 @@ def period_sites(costs: StepCosts, period: Period) -> tuple[Site, ...]:
     "Much of the run passes before its first step",
     ("The first step begins after {seconds:time}, {share:share} of the run.", "Imports take {imports:time} of it."),
     "Prepare data and downloads once and store the result; import only what the program uses.",
-    threshold=MUCH,
-    threshold_source="A choice: 30 s, or 5 s without imports, and a fifth of the run.",
 )
 def long_startup(costs: StepCosts) -> RunClaim | None:
     """The time of imports and of all else before the first step."""
@@ -74,8 +72,6 @@ def long_startup(costs: StepCosts) -> RunClaim | None:
         "A final test of the model usually comes after the last step.",
     ),
     "Do work that does not need the device in a program of its own.",
-    threshold=MUCH,
-    threshold_source="A choice: 30 s and a fifth of the run.",
 )
 def long_tail(costs: StepCosts) -> RunClaim | None:
     """The time from the last step to the end of the program."""
@@ -101,7 +97,6 @@ healthy program, allocators and caches grow by some MB."""
     ),
     "Look for a list, a cache or a sum that keeps tensors with their graphs: store loss.item() or loss.detach().",
     code="history.append(loss.detach())",
-    threshold_source="32 MiB and a twentieth of the memory: a choice. It grows in each third of the run.",
 )
 def memory_creep(costs: StepCosts) -> RunClaim | None:
     """The growth of memory that is not the page cache's, where it goes on throughout the run. It costs no time yet."""
@@ -130,7 +125,6 @@ def memory_creep(costs: StepCosts) -> RunClaim | None:
     ),
     "It occurs once: make it cheaper if your runs are short. To measure steps alone, do it before the first step.",
     fixes=("{cure}", "It occurs once. To measure steps alone, import {imports} before the first step."),
-    threshold_source="It must take as much time as 5% of all steps, and 0.1 s. It occurs in at most two steps.",
 )
 def one_off_work(costs: StepCosts) -> RunClaim | None:
     """The extra time of the steps that were set apart."""
@@ -242,7 +236,6 @@ def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
             "denormal, since all {phases:count} recorded parts of a step grow: try torch.set_flush_denormal(True)."
         ),
     ),
-    threshold_source="_GROWS and _GOES_ON.",
 )
 def growing_steps(costs: StepCosts) -> RunClaim | None:
     """What usual steps take more than those of the first third."""
@@ -271,6 +264,3 @@ def growing_steps(costs: StepCosts) -> RunClaim | None:
     sites = (values["site"],) if values["site"] else ()
     share, of_steps = share_of_run(costs, more * steps), 3.0 * more / (first + middle + last)
     return RunClaim(more * steps, share, sites, values, Confidence.MEDIUM, of_steps=of_steps)
-
-
-PLUGINS = rules_of(globals())
