@@ -20,7 +20,7 @@ from profiler.diagnose.known_cures import known_cure, largest_cure, line_of_cure
 from profiler.diagnose.model import DEVICE_UNSEEN, MOST, is_large_of_run, is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
-from profiler.diagnose.rule import FASTEST, NARROW, Claim, Cost, Order, Rule, RunClaim, StepCosts
+from profiler.diagnose.rule import FASTEST, NARROW, Claim, Order, Rule, RunClaim, StepCosts, whole_cost
 from profiler.run.model import Site
 from profiler.run.tables import SETTINGS
 from profiler.run.trials import Trial
@@ -223,17 +223,8 @@ def _weight(rule: Rule, claim: Claim, costs: StepCosts) -> float:
 
 def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
     """Whether the claim reaches the threshold, and its interval half of that: else it may be chance."""
-    total = _total(claim.costs.values())
-    return (
-        total.seconds > 0
-        and total.seconds >= rule.threshold * costs.active
-        and total.low >= rule.threshold / 2 * costs.active
-    )
-
-
-def _total(costs: Iterable[Cost]) -> Cost:
-    each = tuple(costs)
-    return Cost(sum(cost.seconds for cost in each), sum(cost.low for cost in each), sum(cost.high for cost in each))
+    total, least = whole_cost(claim.costs.values()), rule.threshold * costs.active
+    return total.seconds > 0 and total.seconds >= least and total.low >= least / 2
 
 
 def _bound(claim: Claim, costs: StepCosts) -> Gain:
@@ -242,7 +233,7 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
     It is that of a quiet machine: waits for a core are left out, but where they are what is claimed. So is what
     recording costs, which is no part of the program's steps; nearly all of it lies outside of what is claimed.
     """
-    total, waits = _total(claim.costs.values()), _waits(claim)
+    total, waits = whole_cost(claim.costs.values()), _waits(claim)
 
     def factor(seconds: float) -> float:
         step = costs.own_step(seconds, waits)
@@ -284,14 +275,12 @@ def _finding_of_run(rule: Rule, claim: RunClaim, ledger: Ledger | None) -> Findi
 
 
 def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Finding:
-    total = _total(claim.costs.values())
-    waits = _waits(claim)
+    total, waits = whole_cost(claim.costs.values()), _waits(claim)
     # of waits whose end gains nothing, as what else the machine does is no part of the program, all steps are the whole
     step = costs.own_step(total.seconds, waits) if claim.has_gain or not waits else costs.seconds
     share, low, high = (min(1.0, seconds / step) for seconds in (total.seconds, total.low, total.high))
-    if total.is_exact or total.low >= NARROW * total.seconds:
-        confidence = claim.confidence
-    else:
+    confidence = claim.confidence
+    if total.low < NARROW * total.seconds:
         confidence = Confidence.MEDIUM if total.low >= rule.threshold * costs.active else Confidence.LOW
     has_gain = claim.has_gain
     site = claim.sites[0] if claim.sites else None

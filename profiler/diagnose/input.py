@@ -16,18 +16,15 @@ from profiler.analyse.model import (
     LibraryFunction,
     LoaderUse,
 )
-from profiler.diagnose.model import InputAdvice, InputDiagnosis
+from profiler.diagnose.model import MOST, InputAdvice, InputDiagnosis
 
 SUBSTANTIAL: Final = 0.05
-"""Share of a step below which the input does not matter: without it the program would be less than 6% faster. Waits for
-a core are left out of the step, as they are of the input, so that a busy machine does not hide it."""
+"""Share of a step below which the input does not matter: without it the program would be less than 6% faster."""
 BUSY: Final = 0.8
 """Share of their time from which workers count as busy: the rest is lost where one waits for its turn."""
 HANDOVER: Final = 1e-3
 """Seconds that the training process spends on receiving a batch of two small tensors from a worker: 0.6 to 1.0 ms of
 CPU time (torch 2.13, one core of an EPYC). Workers that save less than that per batch make a program slower."""
-MOSTLY: Final = 0.5
-"""Share of the time in which workers make batches from which they mostly run on a CPU, or mostly wait for a core."""
 _UNEVEN: Final = 0.2
 """By how much the share of its time in which the busiest worker works exceeds the mean where batches are uneven. A
 choice."""
@@ -61,14 +58,16 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
     making = [part for part in (workers or loader) if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)]
     idle = _share(workers, WAITING_FOR_INDEX)
     working, waiting = _shares_with_core(analysis, (*loader, *inline))
-    around_starts = waiting * _around_starts(analysis, use)
+    step, batches = analysis.value("step_time") or 0.0, use.batches or 1.0
+    around_starts = waiting * use.around_starts / step if step else 0.0
     making_share = sum((waiting if part.name == WAITING_FOR_WORKERS else working) * part.share for part in loader)
-    sampling = min(_sampling(analysis), making_share)
+    drawing = sum(each.below.active for each in sampling_functions(analysis))
+    sampling = min(drawing / step, making_share) if step else 0.0
     made_share = 1.0 - sampling / making_share if making_share else 1.0
-    receives, step = working * _share(loader, RECEIVE), analysis.value("step_time") or 0.0
+    receives = working * _share(loader, RECEIVE)
     late, sends = 0.0, [part for part in workers if part.name == SEND]
     if sends and step and 1.0 - idle - _share(workers, SEND) >= BUSY:
-        sending = max(HANDOVER * (use.batches or 1.0), sum(part.seconds_per_step for part in sends))
+        sending = max(HANDOVER * batches, _seconds(sends))
         late = max(0.0, receives - sending / step)
     diagnosis = InputDiagnosis(
         InputAdvice.NONE,
@@ -80,15 +79,16 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
         around_starts=around_starts,
         sampling=sampling,
         making=making_share,
-        batch_seconds=made_share * sum(part.seconds_per_step for part in loader) / (use.batches or 1.0),
+        batch_seconds=made_share * _seconds(loader) / batches,
         receive_seconds=working
-        * sum(part.seconds_per_step for part in loader if part.name == RECEIVE)
-        / (use.batches or 1.0)
+        * _seconds(part for part in loader if part.name == RECEIVE)
+        / batches
         * (1.0 - late / receives if receives else 1.0),
-        made_seconds=sum(part.seconds_per_step for part in making if part.name in _MAKING)
-        / (use.batches or 1.0)
+        made_seconds=_seconds(part for part in making if part.name in _MAKING)
+        / batches
         * (_share_on_core(use, 1.0 - idle) if workers else 1.0),
-        substantial=SUBSTANTIAL * _active_share(analysis),
+        # waits for a core are left out, so that a busy machine does not hide the input
+        substantial=SUBSTANTIAL * (max(0.0, 1.0 - analysis.core_wait / step) if step else 1.0),
         busy=1.0 - idle,
         inline=working * sum(part.share for part in inline),
         inline_part=max(inline, key=lambda part: part.share, default=None),
@@ -105,24 +105,6 @@ def sampling_functions(analysis: Analysis) -> tuple[LibraryFunction, ...]:
     """The function in which torch's loader asks its sampler for the indices of a batch, by the line above it. Empty
     without stack samples, or where it takes less than a hundredth of a step."""
     return tuple(each for each in analysis.library if each.file == _LOADER and each.name.endswith(_NEXT_INDEX))
-
-
-def _sampling(analysis: Analysis) -> float:
-    """The share of a step in which indices are drawn, without waits for a core."""
-    step = analysis.value("step_time")
-    return sum(each.below.active for each in sampling_functions(analysis)) / step if step else 0.0
-
-
-def _active_share(analysis: Analysis) -> float:
-    """The share of a step in which the training thread does not wait for a core."""
-    step = analysis.value("step_time")
-    return max(0.0, 1.0 - analysis.core_wait / step) if step else 1.0
-
-
-def _around_starts(analysis: Analysis, use: LoaderUse) -> float:
-    """The share of a step in which the training process waits for workers because they start or end."""
-    step = analysis.value("step_time")
-    return use.around_starts / step if step else 0.0
 
 
 def _share_on_core(use: LoaderUse, busy: float) -> float:
@@ -144,11 +126,11 @@ def granted_share(on_cpu: float | None, core_wait: float | None) -> float:
 def _shares_with_core(analysis: Analysis, parts: Collection[InputPart]) -> tuple[float, float]:
     """The shares of the recorded time of these parts that remain in the breakdown, which takes waits for a core out: of
     work, and of waiting for workers, which needs no core and loses only what is more than all work."""
-    measure, recorded = analysis.breakdown.get("input"), sum(part.seconds_per_step for part in parts)
+    measure, recorded = analysis.breakdown.get("input"), _seconds(parts)
     if measure is None or measure.value is None or not recorded:
         return 1.0, 1.0
     taken = max(0.0, recorded - measure.value)
-    waiting = sum(part.seconds_per_step for part in parts if part.name == WAITING_FOR_WORKERS)
+    waiting = _seconds(part for part in parts if part.name == WAITING_FOR_WORKERS)
     working = recorded - waiting
     return (
         1.0 - min(1.0, taken / working) if working else 1.0,
@@ -159,7 +141,7 @@ def _shares_with_core(analysis: Analysis, parts: Collection[InputPart]) -> tuple
 def _with_workers(found: InputDiagnosis) -> InputAdvice:
     starting = found.starts + found.around_starts
     if found.waits + found.receives + starting < found.substantial:
-        return InputAdvice.KEEPS_UP
+        return InputAdvice.NONE
     is_most = starting >= max(found.substantial, found.waits, found.receives)
     if found.use.starts and is_most and not are_kept(found.use):
         return InputAdvice.PERSISTENT_WORKERS
@@ -195,22 +177,23 @@ def _busy_workers(found: InputDiagnosis) -> InputAdvice:
     use = found.use
     if use.worker_cpu is None:
         return InputAdvice.WORKERS_LIMIT
-    if use.worker_core_wait is not None and use.worker_core_wait >= MOSTLY * found.busy:
+    if use.worker_core_wait is not None and use.worker_core_wait >= MOST * found.busy:
         return InputAdvice.MORE_CORES
     is_core_free = use.free_cores is not None and use.free_cores >= _FREE
-    if use.worker_cpu < MOSTLY * found.busy and (use.worker_core_wait is not None or is_core_free):
+    if use.worker_cpu < MOST * found.busy and (use.worker_core_wait is not None or is_core_free):
         return InputAdvice.MORE_WORKERS
     return InputAdvice.WORKERS_LIMIT
 
 
 def _without_workers(found: InputDiagnosis, loader: list[InputPart]) -> InputAdvice:
-    if not loader:
-        return InputAdvice.NONE
-    if found.made < found.substantial:
-        return InputAdvice.NONE if found.making >= found.substantial else InputAdvice.LITTLE_TO_GAIN
-    if found.starts > MOSTLY * found.made:  # workers would not start a loader sooner
+    # workers would not start a loader sooner
+    if not loader or found.made < found.substantial or found.starts > MOST * found.made:
         return InputAdvice.NONE
     return InputAdvice.USE_WORKERS if found.batch_seconds > HANDOVER else InputAdvice.CHEAP_BATCHES
+
+
+def _seconds(parts: Iterable[InputPart]) -> float:
+    return sum(part.seconds_per_step for part in parts)
 
 
 def _share(parts: Iterable[InputPart], name: str) -> float:

@@ -123,8 +123,6 @@ class InputAdvice(StrEnum):
     """What the figures of the input suggest."""
 
     NONE = "none"
-    KEEPS_UP = "keeps-up"
-    LITTLE_TO_GAIN = "little-to-gain"
     USE_WORKERS = "use-workers"
     """The training process makes batches that take longer to make than to receive from a worker."""
     CHEAP_BATCHES = "cheap-batches"

@@ -64,7 +64,7 @@ from profiler.diagnose.model import (
     WAITS_FOR_WORKERS,
     WORTH_NAMING,
 )
-from profiler.diagnose.rule import MAX_SITES, NARROW, NOTHING, Cost, StepCosts, add, exactly, largest_sites
+from profiler.diagnose.rule import MAX_SITES, NARROW, NOTHING, Cost, StepCosts, exactly, largest_sites
 from profiler.run.model import Site
 
 _WORK: Final = ("python", "framework", "compute")
@@ -99,7 +99,7 @@ class _Group:
 
     def add(self, category: str, cost: Cost, cell: Cell | None) -> None:
         """Add time of a category, which is that of a cell where there is one."""
-        self.cost = add(self.cost, cost)
+        self.cost += cost
         self.categories[category] += cost.seconds
         if cell is not None:
             self.lines.add(cell, cost.seconds)

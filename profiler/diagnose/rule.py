@@ -39,7 +39,8 @@ from profiler.analyse.model import (
 )
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, COPIES, is_sampled, program_blame, trace_category
-from profiler.diagnose.model import NAMED, WORTH_NAMING
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import MOST, NAMED, WORTH_NAMING, InputDiagnosis
 from profiler.run.code_origin import USER, code_owner
 from profiler.run.model import Site
 
@@ -48,8 +49,6 @@ ON_CORE: Final = ("input", "compute", "framework", "python", "log", "checkpoint"
 MAX_SITES: Final = 3
 NARROW: Final = 0.8
 """Least ratio of the lower end of a cost to the cost for a high confidence."""
-_MOST_RECORDING: Final = 0.5
-"""Most of what remains of a step that is taken to be the cost of recording, which is an estimate."""
 FASTEST: Final = 1e-3
 """Least share of a step that is assumed to remain: waits for a core, or what a rule claims, may be all of it."""
 
@@ -62,14 +61,13 @@ class Cost:
     low: float
     high: float
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether no samples stand behind it."""
-        return self.low == self.high
-
     def part(self, share: float) -> Cost:
         """A share of it, as far as that is known exactly."""
         return Cost(share * self.seconds, share * self.low, share * self.high)
+
+    def __add__(self, other: Cost) -> Cost:
+        """Both costs together; the ends of their intervals add up, too."""
+        return Cost(self.seconds + other.seconds, self.low + other.low, self.high + other.high)
 
 
 def exactly(seconds: float) -> Cost:
@@ -80,9 +78,15 @@ def exactly(seconds: float) -> Cost:
 NOTHING: Final = exactly(0.0)
 
 
-def add(one: Cost, other: Cost) -> Cost:
-    """Both costs together; the ends of their intervals add up, too."""
-    return Cost(one.seconds + other.seconds, one.low + other.low, one.high + other.high)
+def line_cost(line: LineCost, seconds: float) -> Cost:
+    """These seconds of a line, with the ends of its interval."""
+    low, high = (line.low / line.share, line.high / line.share) if line.share else (1.0, 1.0)
+    return Cost(seconds, seconds * low, seconds * high)
+
+
+def whole_cost(costs: Iterable[Cost]) -> Cost:
+    """All of these costs together."""
+    return sum(costs, NOTHING)
 
 
 def spread(cost: Cost, room: Mapping[str, float]) -> dict[str, Cost]:
@@ -226,6 +230,11 @@ class StepCosts:
         """Whether a device other than the CPU was not recorded: host work may then run while that is busy."""
         return not self.has_queue and self.fact("device") not in (None, "cpu")
 
+    @cached_property
+    def input(self) -> InputDiagnosis | None:
+        """What limits the input; None where no input was seen."""
+        return diagnose_input(self.analysis)
+
     def cost(self, category: str) -> Cost:
         """What a category costs; nothing where it was not recorded."""
         return self.categories.get(category, NOTHING)
@@ -244,7 +253,7 @@ class StepCosts:
         if self.has_queue:
             return self.seconds
         step = max(min(self.seconds, self.active + waits), FASTEST * self.seconds)
-        return step - min(self.recording, _MOST_RECORDING * max(0.0, step - claimed))
+        return step - min(self.recording, MOST * max(0.0, step - claimed))
 
     def share(self, seconds: float) -> float:
         """A cost, none of which is waits for a core, as a share of the step (`own_step`)."""
@@ -295,10 +304,9 @@ class StepCosts:
     def _cells_of_lines(self) -> Iterator[tuple[str, float, Cell]]:
         """The cells of a run without a ledger, such as of an attached program: its lines."""
         for line in () if self.has_queue else self.analysis.lines:
-            low, high = (line.low / line.share, line.high / line.share) if line.share else (1.0, 1.0)
             for category, seconds in line.categories.items():
-                ends = seconds, seconds * low, seconds * high, float(line.samples)
-                origin = Owner.USER, "", line.site, line.calls
+                cost, origin = line_cost(line, seconds), (Owner.USER, "", line.site, line.calls)
+                ends = seconds, cost.low, cost.high, float(line.samples)
                 cell = Cell(0, MAIN, Period.STEPS, "", category, *origin, Recurrence.EACH, 0.0, *ends)
                 yield category, seconds, cell
 

@@ -64,7 +64,7 @@ def test_busy_workers_run_or_wait_for_a_core_or_for_something_else(
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
-        ([worker("waiting for an index", 0.9), main_process("receive", 0.02)], InputAdvice.KEEPS_UP),
+        ([worker("waiting for an index", 0.9), main_process("receive", 0.02)], InputAdvice.NONE),
         ([IDLE, WAITS], InputAdvice.LATE),
         # a loader that starts rarely: nothing comes late
         ([IDLE, main_process("loader start", 0.1)], InputAdvice.NONE),
@@ -72,7 +72,7 @@ def test_busy_workers_run_or_wait_for_a_core_or_for_something_else(
         ([IDLE, worker("dataset", 3.0), RECEIVES], InputAdvice.LARGER_BATCHES),
         # a worker that is busy cannot hand its tensors over: 1 ms of that is no wait for it
         ([BUSY, worker("send", 0.04), main_process("receive", 0.6)], InputAdvice.WORKERS_LIMIT),
-        ([BUSY, worker("send", 0.04), main_process("receive", 0.04)], InputAdvice.KEEPS_UP),
+        ([BUSY, worker("send", 0.04), main_process("receive", 0.04)], InputAdvice.NONE),
         # nor is receiving what takes as long to send
         ([worker("dataset", 0.84, 1.4), worker("send", 0.16, 0.3), RECEIVES], InputAdvice.LARGER_BATCHES),
         ([worker("dataset", 0.64, 1.4), worker("send", 0.36, 0.02), RECEIVES], InputAdvice.LARGER_BATCHES),
@@ -80,7 +80,7 @@ def test_busy_workers_run_or_wait_for_a_core_or_for_something_else(
         ([IDLE, worker("dataset", 0.1), RECEIVES], InputAdvice.NO_WORKERS),
         ([main_process("dataset", 0.4, 0.004)], InputAdvice.USE_WORKERS),
         ([main_process("dataset", 0.4, 0.0004)], InputAdvice.CHEAP_BATCHES),
-        ([main_process("dataset", 0.02)], InputAdvice.LITTLE_TO_GAIN),
+        ([main_process("dataset", 0.02)], InputAdvice.NONE),
     ],
 )
 def test_the_figures_decide(parts: list[InputPart], expected: InputAdvice) -> None:
@@ -92,7 +92,7 @@ def test_a_busy_machine_does_not_hide_the_input() -> None:
     makes = main_process("dataset", 0.3, 0.3)
     assert advice(makes, measured=0.06, core=0.8) is InputAdvice.USE_WORKERS
     assert advice(makes, measured=0.045, core=0.8) is InputAdvice.USE_WORKERS
-    assert advice(makes, measured=0.008, core=0.8) is InputAdvice.LITTLE_TO_GAIN
+    assert advice(makes, measured=0.008, core=0.8) is InputAdvice.NONE
 
 
 def test_batches_are_not_late_where_one_worker_has_no_time_left() -> None:

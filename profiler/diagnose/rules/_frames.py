@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.analyse.model import LibraryFunction, LineCost
 from profiler.core.syntax import parsed_line
-from profiler.diagnose.rule import NO_WORK, Cost, StepCosts, largest_sites
+from profiler.diagnose.rule import NO_WORK, NOTHING, Cost, StepCosts, largest_sites, line_cost
 from profiler.run.model import Site
 
 _MOSTLY: Final = 0.5
@@ -73,16 +73,10 @@ def frame_costs(lines: tuple[LineCost, ...], category: str = "") -> dict[str, Co
     :param category: the category that all of it is in; empty: it is divided as the stack samples are.
     """
     totals: dict[str, Cost] = {}
-    for line in lines:
-        if not line.share:
-            continue
-        low, high = line.low / line.share, line.high / line.share
+    for line in (each for each in lines if each.share):
         for name, seconds in line.categories.items():
-            if name in NO_WORK:
-                continue
-            before = totals.get(category or name, Cost(0.0, 0.0, 0.0))
-            cost = Cost(before.seconds + seconds, before.low + seconds * low, before.high + seconds * high)
-            totals[category or name] = cost
+            if name not in NO_WORK:
+                totals[category or name] = totals.get(category or name, NOTHING) + line_cost(line, seconds)
     return totals
 
 

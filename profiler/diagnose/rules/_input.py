@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -19,9 +18,9 @@ from profiler.analyse.model import (
     ThreadState,
 )
 from profiler.core.syntax import called_functions
-from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input, granted_share
-from profiler.diagnose.model import NAMED, InputAdvice, InputDiagnosis
-from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites, total_seconds
+from profiler.diagnose.input import HANDOVER, granted_share
+from profiler.diagnose.model import MOST, NAMED, InputAdvice, InputDiagnosis
+from profiler.diagnose.rule import NOTHING, Claim, Cost, StepCosts, largest_sites, total_seconds
 from profiler.diagnose.rules._frames import frame_costs
 from profiler.run.model import Site
 
@@ -41,22 +40,27 @@ SLOW: Final = (
 """Advice where the time of making batches is time of the step."""
 
 
+def advised(costs: StepCosts, *advice: InputAdvice) -> InputDiagnosis | None:
+    """What limits the input, where one of these is the advice."""
+    return costs.input if costs.input and costs.input.advice in advice else None
+
+
 def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim | None:
     """The part of the loader's time in which batches are made by parts with these names, where that is most of it.
 
     :param value: name of the value that tells the share.
     """
-    found = diagnose_input(costs.analysis)
-    if found is None or found.advice not in SLOW or input_wait(costs):  # what is computed is not slow then
+    found = advised(costs, *SLOW)
+    if found is None or input_wait(costs):  # what is computed is not slow then
         return None
     suggested = suggested_workers(costs, found) if found.advice is InputAdvice.USE_WORKERS else None
-    if suggested and _items_mostly_wait(costs, loader_cost(costs, found)):
+    if suggested and _items_mostly_wait(costs, input_cost(costs, found, found.making)):
         return None  # items that wait are no cheaper to make: workers wait beside the training
     parts, made = made_parts(costs, found)
     chosen = [part for part in parts if part.name in names]
     whole = sum(part.seconds_per_step for part in parts)
     share = sum(part.seconds_per_step for part in chosen) / whole if whole else 0.0
-    if share < MOSTLY:
+    if share < MOST:
         return None
     sites = input_sites(costs, chosen)
     loader = main_loader(costs)
@@ -71,18 +75,10 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
     return Claim({"input": made.part(share)}, sites, values, is_most=True)  # cheaper items still cost something
 
 
-@dataclass(frozen=True, slots=True)
-class WorkersAdvice:
-    """Workers where there are none, and what they would make of a step."""
-
-    workers: int
-    step_seconds: float
-    """Seconds of a step then, without waits for a core."""
-
-
-def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> WorkersAdvice | None:
-    """How many workers to suggest where there are none; None where they would give less than a rule names."""
-    own = made_cost(costs, found)
+def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> tuple[int, float] | None:
+    """How many workers to suggest where there are none, and the seconds of a step then, without waits for a core; None
+    where they would give less than a rule names."""
+    own = input_cost(costs, found, found.made)
     rest = max(costs.active - own.seconds, 1e-6)
     workers, granted = max(1, (found.cores or 2) - 1), 0.0
     if _items_mostly_wait(costs, own):  # items that wait need no core
@@ -92,7 +88,7 @@ def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> WorkersAdvice 
     elif found.cores == 1:  # a worker would share the core with the training process
         return None
     after = moved_step_time(costs, found, own, workers, granted)
-    return WorkersAdvice(workers, after) if after * WORTH <= costs.active else None
+    return (workers, after) if after * WORTH <= costs.active else None
 
 
 NO_MORE_WORKERS: Final = (
@@ -107,24 +103,13 @@ def input_wait(costs: StepCosts) -> float:
     """The share of the time of making batches that waits for files and sockets, where that is most of it; else 0."""
     use = costs.analysis.loader
     waits = (use.file_wait or 0.0) + (use.socket_wait or 0.0) if use else 0.0
-    return waits if waits >= MOSTLY else 0.0
+    return waits if waits >= MOST else 0.0
 
 
-def loader_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
-    """What loaders cost: the cost of the input without that which is made outside of them."""
+def input_cost(costs: StepCosts, found: InputDiagnosis, share: float) -> Cost:
+    """What a share of a step costs that is input, such as the `making` or the `waits` of a diagnosis."""
     whole = found.making + found.inline
-    return costs.cost("input").part(found.making / whole if whole else 1.0)
-
-
-def made_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
-    """What of it workers could do instead: all but drawing the indices of batches."""
-    return loader_cost(costs, found).part(found.made / found.making if found.making else 1.0)
-
-
-def inline_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
-    """What input costs that the training thread makes outside of any loader."""
-    whole = found.making + found.inline
-    return costs.cost("input").part(found.inline / whole if whole else 0.0)
+    return costs.cost("input").part(share / whole) if whole else NOTHING
 
 
 _WRITES: Final = frozenset(("dump", "dumps", "print", "write", "write_text", "writelines", "writerow", "writerows"))
@@ -137,7 +122,7 @@ def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
     Empty where other input that no loader makes takes longer, and in programs that mark their input. Beside a device it
     costs nothing while that is busy, which is not known of lines.
     """
-    preparation, found = costs.analysis.preparation, diagnose_input(costs.analysis)
+    preparation, found = costs.analysis.preparation, costs.input
     marks_input = any(part.name == MARKED_DATA for part in costs.analysis.input)
     if preparation is None or marks_input or costs.has_queue or costs.is_device_unseen:
         return {}
@@ -145,7 +130,7 @@ def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
     if not _WRITES.isdisjoint(name.rpartition(".")[2] for name in called_functions(first.source)):
         return {}  # such as a log that is written between two steps
     parts = {name: cost for name, cost in frame_costs((preparation.whole,)).items() if name not in WAIT_CATEGORIES}
-    inline = inline_cost(costs, found).seconds if found is not None else 0.0
+    inline = input_cost(costs, found, found.inline).seconds if found is not None else 0.0
     return parts if total_seconds(parts) > inline else {}
 
 
@@ -161,8 +146,8 @@ def making(costs: StepCosts, where: str) -> list[InputPart]:
 def made_parts(costs: StepCosts, found: InputDiagnosis) -> tuple[list[InputPart], Cost]:
     """The parts in which batches are made, and what all of them together cost. Those of workers do not draw indices."""
     if workers := making(costs, "worker"):
-        return workers, made_cost(costs, found)
-    return making(costs, "main process"), loader_cost(costs, found)
+        return workers, input_cost(costs, found, found.made)
+    return making(costs, "main process"), input_cost(costs, found, found.making)
 
 
 def main_loader(costs: StepCosts) -> LoaderSettings | None:
@@ -204,12 +189,9 @@ SPLIT: Final = (
 def made_sites(costs: StepCosts, sites: tuple[Site, ...] | None = None) -> tuple[Site, ...]:
     """The line that made the main loader, then other lines: by default those that take most of the input's time."""
     loader = main_loader(costs)
-    return largest_sites([loader.site if loader else None, *(loader_sites(costs) if sites is None else sites)])
-
-
-def loader_sites(costs: StepCosts) -> tuple[Site, ...]:
-    """The lines that take most of the input's time, by samples where there are enough, else by the recorded parts."""
-    return input_sites(costs, sorted(costs.analysis.input, key=lambda part: -part.seconds_per_step))
+    if sites is None:
+        sites = input_sites(costs, sorted(costs.analysis.input, key=lambda part: -part.seconds_per_step))
+    return largest_sites([loader.site if loader else None, *sites])
 
 
 def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...]:
@@ -251,7 +233,7 @@ def _items_mostly_wait(costs: StepCosts, own: Cost) -> bool:
         return False
     on_cpu = min(main.on_cpu, costs.analysis.value("host_cpu") or 1.0)  # the first also counts the imports
     others = sum(costs.cost(name).seconds for name in (*WAIT_CATEGORIES, "sync"))
-    return (1.0 - on_cpu) * costs.seconds - others >= MOSTLY * own.seconds
+    return (1.0 - on_cpu) * costs.seconds - others >= MOST * own.seconds
 
 
 # ---------------------------------------------------------------- other workers

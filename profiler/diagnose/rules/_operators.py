@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import LineCost, OperatorLine
-from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add, spread
+from profiler.diagnose.rule import NOTHING, Cost, StepCosts, line_cost, spread, whole_cost
 from profiler.run.model import Site
 
 CALLING: Final = ("compute", "framework", "python")
@@ -42,7 +42,7 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
     if rows and all(row.site is None for row in costs.analysis.operators):
         share = _small(rows) / sum(row.seconds for row in rows)
         return {
-            line.site: {"compute": _cost(line, share * line.categories["compute"])}
+            line.site: {"compute": line_cost(line, share * line.categories["compute"])}
             for line in costs.analysis.lines
             if line.categories.get("compute") and share
         }
@@ -57,7 +57,9 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
         small = _small_seconds(called, whole, seconds["compute"])
         for line in here if small else ():
             parts[line.site] = {
-                name: _cost(line, line.categories[name] * small / whole) for name in CALLING if name in line.categories
+                name: line_cost(line, line.categories[name] * small / whole)
+                for name in CALLING
+                if name in line.categories
             }
     return parts
 
@@ -124,20 +126,10 @@ def _small(rows: Iterable[OperatorLine]) -> float:
     return sum(row.small_seconds for row in rows)
 
 
-def _cost(line: LineCost, seconds: float) -> Cost:
-    """These seconds of a line, with the ends of its interval."""
-    low, high = (line.low / line.share, line.high / line.share) if line.share else (1.0, 1.0)
-    return Cost(seconds, seconds * low, seconds * high)
-
-
 def called_from(parts: Mapping[Site, Mapping[str, Cost]], *names: str) -> dict[str, Cost]:
     """The sums over all lines of these categories."""
-    sums: dict[str, Cost] = {}
-    for by_name in parts.values():
-        for name in names:
-            if name in by_name:
-                sums[name] = add(sums.get(name, NOTHING), by_name[name])
-    return sums
+    here = {name: [by_name[name] for by_name in parts.values() if name in by_name] for name in names}
+    return {name: whole_cost(costs) for name, costs in here.items() if costs}
 
 
 def within_step(costs: StepCosts, claimed: Mapping[str, Cost]) -> dict[str, Cost]:
@@ -146,6 +138,6 @@ def within_step(costs: StepCosts, claimed: Mapping[str, Cost]) -> dict[str, Cost
     fits, excess = dict[str, Cost](), NOTHING
     for name, cost in claimed.items():
         share = min(1.0, costs.cost(name).seconds / cost.seconds) if cost.seconds else 1.0
-        fits[name], excess = cost.part(share), add(excess, cost.part(1.0 - share))
+        fits[name], excess = cost.part(share), excess + cost.part(1.0 - share)
     more = spread(excess, {name: costs.cost(name).seconds - fits.get(name, NOTHING).seconds for name in CALLING})
-    return fits | {name: add(fits.get(name, NOTHING), cost) for name, cost in more.items()}
+    return fits | {name: fits.get(name, NOTHING) + cost for name, cost in more.items()}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from profiler.analyse.model import CORELESS_CATEGORIES, Spikes, Stage
-from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add, exactly, largest_sites, spread, total_seconds
+from profiler.diagnose.rule import NOTHING, Cost, StepCosts, exactly, largest_sites, spread, total_seconds
 from profiler.run.model import Site
 
 _LEAST: Final = 0.25
@@ -35,7 +35,7 @@ def with_stage_cost(costs: StepCosts, stage: Stage, claimed: Mapping[str, Cost])
         return dict(claimed)
     room = {name: costs.cost(name).seconds - claimed.get(name, NOTHING).seconds for name in _WORK}
     more = spread(exactly(whole.seconds - known), room)
-    return {name: add(claimed.get(name, NOTHING), more.get(name, NOTHING)) for name in dict.fromkeys((*claimed, *more))}
+    return {name: claimed.get(name, NOTHING) + more.get(name, NOTHING) for name in dict.fromkeys((*claimed, *more))}
 
 
 def checkpoint_sites(costs: StepCosts) -> tuple[Site, ...]:

@@ -10,8 +10,8 @@ from typing import Final
 from profiler.analyse.finding import Confidence, KnockOut
 from profiler.core.notice import Notice
 from profiler.core.syntax import line_nodes
-from profiler.diagnose.input import MOSTLY, diagnose_input, is_started_for_batches, sampling_functions
-from profiler.diagnose.model import WORTH_NAMING
+from profiler.diagnose.input import is_started_for_batches, sampling_functions
+from profiler.diagnose.model import MOST, WORTH_NAMING
 from profiler.diagnose.rule import (
     ON_CORE,
     Claim,
@@ -28,10 +28,10 @@ from profiler.diagnose.rule import (
 from profiler.diagnose.rules._input import (
     NO_MORE_WORKERS,
     SLOW,
-    inline_cost,
+    advised,
+    input_cost,
     input_sites,
     input_wait,
-    loader_cost,
     loader_values,
     made_parts,
     made_sites,
@@ -135,11 +135,11 @@ def slow_collate(costs: StepCosts) -> Claim | None:
 def slow_sampler(costs: StepCosts) -> Claim | None:
     """The part of the loader's time in which it asks its sampler. Where a loader is started for each batch, another
     rule tells why all of its indices are drawn."""
-    found = diagnose_input(costs.analysis)
+    found = costs.input
     if found is None or not found.sampling or is_started_for_batches(found.use):
         return None
     functions = sampling_functions(costs.analysis)
-    cost = loader_cost(costs, found).part(found.sampling / found.making)
+    cost = input_cost(costs, found, found.sampling)
     share, low, high = (sum(getattr(each.below, end) for each in functions) for end in ("share", "low", "high"))
     sampled = Cost(cost.seconds, cost.low * low / share, cost.high * high / share)
     return Claim(
@@ -166,9 +166,8 @@ def slow_sampler(costs: StepCosts) -> Claim | None:
 )
 def io_bound_input(costs: StepCosts) -> Claim | None:
     """The part of the loader's time that waits for files and sockets."""
-    found = diagnose_input(costs.analysis)
-    waits = input_wait(costs)
-    if found is None or found.advice not in SLOW or not waits:
+    found, waits = advised(costs, *SLOW), input_wait(costs)
+    if found is None or not waits:
         return None
     parts, made = made_parts(costs, found)
     values = {
@@ -202,14 +201,14 @@ def io_bound_input(costs: StepCosts) -> Claim | None:
 def inline_input(costs: StepCosts) -> Claim | None:
     """What other rules leave of the input that is made outside of loaders, or, where that is more, of what is computed
     before the model by no operator of torch: from where its values come is not known."""
-    found, prepared, preparation = diagnose_input(costs.analysis), prepared_costs(costs), costs.analysis.preparation
+    found, prepared, preparation = costs.input, prepared_costs(costs), costs.analysis.preparation
     values: dict[str, float | str | None] = dict.fromkeys(("part", "prepared", "calls"))
     if not prepared or preparation is None:
         if found is None or not found.inline:
             return None
         values["part"] = found.inline_part.name if found.inline_part else None
         sites = input_sites(costs, costs.inputs(context="inline"))
-        return Claim({"input": inline_cost(costs, found)}, sites, values)
+        return Claim({"input": input_cost(costs, found, found.inline)}, sites, values)
     first, *others = preparation.lines
     values["prepared"] = costs.share(total_seconds(prepared))
     values["calls"] = f"{preparation.calls}()" if preparation.calls else None
@@ -237,15 +236,15 @@ def inline_input(costs: StepCosts) -> Claim | None:
 )
 def inline_tokenization(costs: StepCosts) -> Claim | None:
     """The tokenizer's time outside of any loader, else its part of the loader's time."""
-    found, parts = diagnose_input(costs.analysis), costs.inputs(where="main process", context="inline")
+    found, parts = costs.input, costs.inputs(where="main process", context="inline")
     tokenizing = [part for part in parts if part.name == "tokenize"]
     inline = sum(part.seconds_per_step for part in parts)
     share = sum(part.seconds_per_step for part in tokenizing) / inline if inline else 0.0
-    if found is None or share < MOSTLY:
+    if found is None or share < MOST:
         claim = making_claim(costs, ("tokenize",), "tokenizing")
         return replace(claim, values={"tokenized": None, **claim.values}, is_most=True) if claim else None
     return Claim(
-        {"input": inline_cost(costs, found).part(share)},
+        {"input": input_cost(costs, found, share * found.inline)},
         input_sites(costs, tokenizing),
         {
             "tokenized": costs.analysis.value("tokenized_per_step"),

@@ -6,17 +6,17 @@ import math
 from typing import Final
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
-from profiler.diagnose.input import HANDOVER, are_persistent, diagnose_input, granted_share, is_started_for_batches
+from profiler.diagnose.input import HANDOVER, are_persistent, granted_share, is_started_for_batches
 from profiler.diagnose.model import WORTH_NAMING, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, StepCosts, rule, take
 from profiler.diagnose.rules._input import (
     MOST_WORKERS,
     SPLIT,
     WORTH,
+    advised,
+    input_cost,
     least_step_time,
-    loader_cost,
     loader_values,
-    made_cost,
     made_sites,
     main_loader,
     making,
@@ -51,25 +51,23 @@ def _batch_values(costs: StepCosts, found: InputDiagnosis) -> dict[str, float | 
 )
 def no_workers(costs: StepCosts) -> Claim | None:
     """The loader's time without that of its sampler, where workers could make the batches meanwhile."""
-    found = diagnose_input(costs.analysis)
-    if found is None or found.advice is not InputAdvice.USE_WORKERS:
+    found = advised(costs, InputAdvice.USE_WORKERS)
+    suggested = suggested_workers(costs, found) if found else None
+    if found is None or suggested is None:
         return None
-    suggested = suggested_workers(costs, found)
-    if suggested is None:
-        return None
-    own = made_cost(costs, found)
+    own, (workers, after) = input_cost(costs, found, found.made), suggested
     return Claim(
         {"input": own},
         made_sites(costs),
         {
             **_batch_values(costs, found),
             "handover": HANDOVER,
-            "workers": suggested.workers,
+            "workers": workers,
             "cores": found.cores,
             "free": found.use.free_cores,
             **more_workers_values(costs),
         },
-        remaining=max(0.0, suggested.step_seconds - costs.active + own.seconds),
+        remaining=max(0.0, after - costs.active + own.seconds),
         method=GainMethod.ESTIMATE,  # what it costs to send and to receive a batch was measured elsewhere
     )
 
@@ -90,21 +88,19 @@ def no_workers(costs: StepCosts) -> Claim | None:
 )
 def too_few_workers(costs: StepCosts) -> Claim | None:
     """The waits for workers, less what remains with as many workers as help."""
-    found = diagnose_input(costs.analysis)
-    if found is None or found.advice not in (InputAdvice.MORE_WORKERS, InputAdvice.WORKERS_LIMIT):
+    found = advised(costs, InputAdvice.MORE_WORKERS, InputAdvice.WORKERS_LIMIT)
+    if found is None:
         return None
-    cores, workers = found.cores or 0, found.use.workers
-    own = loader_cost(costs, found)
-    waits = own.part(found.waits / found.making if found.making else 1.0)
+    workers, waits, granted = found.use.workers, input_cost(costs, found, found.waits), 0.0
     work = sum(part.seconds_per_step for part in making(costs, "worker"))
     computing = max(costs.active - waits.seconds, 1e-9)
     needed = max(workers + 1, min(MOST_WORKERS, math.ceil(work / computing)))
     if found.advice is InputAdvice.WORKERS_LIMIT:
-        needed = min(needed, cores - 1)
-        if needed <= workers:
-            return None
-    is_waiting = found.advice is InputAdvice.MORE_WORKERS
-    granted = granted_share(found.use.worker_cpu, found.use.worker_core_wait) if is_waiting else 0.0
+        needed = min(needed, (found.cores or 0) - 1)
+    else:
+        granted = granted_share(found.use.worker_cpu, found.use.worker_core_wait)
+    if needed <= workers:
+        return None
     after = max(computing, work / needed, least_step_time(costs, found, granted=granted))
     if after * WORTH > costs.active:
         return None
@@ -138,23 +134,18 @@ def too_few_workers(costs: StepCosts) -> Claim | None:
 )
 def needless_workers(costs: StepCosts) -> Claim | None:
     """The loader's time but for drawing indices and making the batches, and waits for cores that the workers take."""
-    found = diagnose_input(costs.analysis)
-    if found is None or found.advice is not InputAdvice.NO_WORKERS:
+    found = advised(costs, InputAdvice.NO_WORKERS)
+    if found is None:
         return None
     crowded = found.cores is not None and found.use.workers >= found.cores
-    own = made_cost(costs, found)
+    own = input_cost(costs, found, found.made)
     made = found.made_seconds * (found.use.batches or 1.0)
     if own.seconds <= made:  # the rest was waiting for a core
         return None
     return Claim(
         {"input": own.part(1.0 - made / own.seconds), **(take(costs, "core") if crowded else {})},
         made_sites(costs, costs.sites("input")),
-        {
-            "made": found.made_seconds,
-            "batch": found.batch_seconds,
-            "workers": found.use.workers,
-            **loader_values(costs),
-        },
+        {"made": found.made_seconds, "batch": found.batch_seconds, **loader_values(costs)},
         is_least=True,
     )
 
@@ -184,7 +175,7 @@ def threads_in_workers(costs: StepCosts) -> Claim | None:
 
     How long the same work takes with one thread each is not known.
     """
-    found = diagnose_input(costs.analysis)
+    found = costs.input
     use = found.use if found else None
     if found is None or use is None or use.worker_cpu is None or use.worker_core_wait is None or not found.making:
         return None
@@ -197,7 +188,7 @@ def threads_in_workers(costs: StepCosts) -> Claim | None:
         "workers": use.workers,
         "cores": found.cores,
     }
-    claimed = {"input": loader_cost(costs, found)}
+    claimed = {"input": input_cost(costs, found, found.making)}
     return Claim(claimed, made_sites(costs, ()), values, is_most=True, confidence=Confidence.MEDIUM)
 
 
@@ -219,11 +210,10 @@ _AHEAD: Final = 8
 )
 def starved_prefetch(costs: StepCosts) -> Claim | None:
     """The waits for workers that have time left."""
-    found = diagnose_input(costs.analysis)
-    if found is None or found.advice is not InputAdvice.LATE:
+    found = advised(costs, InputAdvice.LATE)
+    if found is None:
         return None
-    waits = loader_cost(costs, found).part(found.waits / found.making if found.making else 1.0)
-    values = loader_values(costs)
+    waits, values = input_cost(costs, found, found.waits), loader_values(costs)
     ahead = max(_AHEAD, 2 * (values["prefetch"] or 0))
     values |= {"waits": costs.own_share(found.waits), "idle": 1.0 - found.busy, "ahead": ahead}
     # the worker that has most to do still needs this long, however many batches it makes ahead
@@ -246,7 +236,7 @@ _STARTING: Final = ("loader start", "the loader itself")
 )
 def loader_started_anew(costs: StepCosts) -> Claim | None:
     """What the loader itself takes, beside its items and their collation. Workers that start are another rule's."""
-    found = diagnose_input(costs.analysis)
+    found = costs.input
     if found is None or found.use.workers or not is_started_for_batches(found.use):
         return None
     parts = making(costs, "main process")
@@ -254,8 +244,8 @@ def loader_started_anew(costs: StepCosts) -> Claim | None:
     own = sum(part.seconds_per_step for part in parts if part.name in _STARTING)
     if not own:
         return None
-    cost = {"input": loader_cost(costs, found).part(own / whole)}
-    return Claim(cost, costs.sites("input"), {"starts": found.use.starts})
+    cost = input_cost(costs, found, found.making).part(own / whole)
+    return Claim({"input": cost}, costs.sites("input"), {"starts": found.use.starts})
 
 
 @rule(
@@ -275,17 +265,16 @@ def loader_started_anew(costs: StepCosts) -> Claim | None:
 )
 def workers_started_anew(costs: StepCosts) -> Claim | None:
     """The starts, the waits for the first batches after them, and for the end of workers."""
-    found = diagnose_input(costs.analysis)
-    if found is None or found.advice is not InputAdvice.PERSISTENT_WORKERS:
+    found = advised(costs, InputAdvice.PERSISTENT_WORKERS)
+    if found is None:
         return None
-    part = (found.starts + found.around_starts) / found.making if found.making else 1.0
     loader = main_loader(costs) or next(iter(found.use.loaders), None)
     if are_persistent(found.use):  # those that are not made anew keep their workers
         loader = next((each for each in found.use.loaders if each.made_anew), loader)
     is_anew = loader is not None and (loader.made_anew or are_persistent(found.use))
     sites = [part.site for part in costs.inputs(where="main process", name="loader start") if part.site]
     return Claim(
-        {"input": loader_cost(costs, found).part(min(1.0, part))},
+        {"input": input_cost(costs, found, min(found.making, found.starts + found.around_starts))},
         made_sites(costs, tuple(sites) or costs.sites("input")),
         {
             "starts": costs.own_share(found.starts),
@@ -310,9 +299,9 @@ def workers_started_anew(costs: StepCosts) -> Claim | None:
 )
 def slow_batch_transfer(costs: StepCosts) -> Claim | None:
     """The time in which the training process receives batches."""
-    found = diagnose_input(costs.analysis)
-    if found is None or found.advice is not InputAdvice.LARGER_BATCHES:
+    found = advised(costs, InputAdvice.LARGER_BATCHES)
+    if found is None:
         return None
-    received = loader_cost(costs, found).part(found.receives / found.making if found.making else 1.0)
-    values = {"receives": costs.own_share(found.receives), "batch": found.batch_seconds, **loader_values(costs)}
+    received = input_cost(costs, found, found.receives)
+    values = {"receives": costs.own_share(found.receives), **loader_values(costs)}
     return Claim({"input": received}, made_sites(costs, costs.sites("input")), values)

@@ -7,8 +7,7 @@ from typing import Final
 from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import AFTER_OPTIMIZER, CORELESS_CATEGORIES, UNATTRIBUTED, LineCost, Stage
 from profiler.core.syntax import called_functions
-from profiler.diagnose.input import diagnose_input
-from profiler.diagnose.model import NAMED, InputAdvice
+from profiler.diagnose.model import MOST, NAMED, InputAdvice
 from profiler.diagnose.rule import (
     Claim,
     Order,
@@ -21,6 +20,7 @@ from profiler.diagnose.rule import (
     total_seconds,
 )
 from profiler.diagnose.rules._frames import frame_costs, mostly_waits
+from profiler.diagnose.rules._input import advised
 from profiler.diagnose.rules._metrics import host_reads, lines_of, lines_read
 from profiler.diagnose.rules._periodic import (
     checkpoint_costs,
@@ -33,8 +33,6 @@ from profiler.diagnose.rules._periodic import (
 from profiler.run.model import Site
 
 _NOT_WORK: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
-_MOSTLY_INPUT: Final = 0.5
-"""Share of input in the extra time from which starting workers explains it. A choice: half."""
 
 
 @rule(
@@ -57,8 +55,7 @@ def periodic_work(costs: StepCosts) -> Claim | None:
     if spikes is None:
         return None
     line, parts = spikes.lines[0], spikes.categories
-    found = diagnose_input(costs.analysis)
-    if found and found.advice is InputAdvice.PERSISTENT_WORKERS and parts.get("input", 0.0) >= _MOSTLY_INPUT:
+    if advised(costs, InputAdvice.PERSISTENT_WORKERS) and parts.get("input", 0.0) >= MOST:
         return None  # the extra time is the start of workers, in functions of a library
     # input of a function that only long steps call, such as a validation, is a part of that work and no cause beside it
     if not parts or (line.calls and parts.get("input", 0.0) >= NAMED):
@@ -156,9 +153,6 @@ def synchronous_checkpoint(costs: StepCosts) -> Claim | None:
 
 OPERATORS: Final = ("compute", "framework")
 """Categories of the work that is judged."""
-_MOSTLY: Final = 0.5
-"""Share of the work that must be at lines whose results the host reads, or of other work in every so many steps. A
-choice: other work may be needed."""
 
 
 @rule(
@@ -198,7 +192,7 @@ def work_after_update(costs: StepCosts) -> Claim | None:
     reading, computing = lines_read(own, host_reads(costs))
     read = sum(line.categories.get(name, 0.0) for line in computing for name in OPERATORS)
     # whether the program needs other work, such as averages of its parameters, is not known
-    is_told = read >= _MOSTLY * sum(phase.categories.get(name, 0.0) for name in operators)
+    is_told = read >= MOST * sum(phase.categories.get(name, 0.0) for name in operators)
     reads = sum(call.calls_per_step for call in reading) if is_told else None
     values = {**work_values(costs, phase.calls), "reads": reads}
     # a rule for Python tells more of work that is mostly Python

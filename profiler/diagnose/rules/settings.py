@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
 from profiler.analyse.model import CORELESS_CATEGORIES, FILLING, LOADED_MACHINE, WITHOUT_CORE, Analysis, Stage
 from profiler.diagnose.device import program_blame
-from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import MOST, NAMED
 from profiler.diagnose.rule import (
     ON_CORE,
@@ -156,7 +155,7 @@ def _own_waits(costs: StepCosts) -> dict[str, Cost]:
     if cpu is None or "core" not in claimed:
         return claimed
     used = (cpu + (costs.analysis.value("children_cpu") or 0.0)) * costs.seconds
-    found = diagnose_input(costs.analysis)
+    found = costs.input
     waiting = (found.waits + found.around_starts) * costs.seconds if found else 0.0  # for workers, without a core
     others = max(0.0, used - sum(costs.cost(name).seconds for name in ON_CORE) + waiting)
     return claimed | {"core": claimed["core"].part(min(1.0, others / claimed["core"].seconds))}
@@ -188,12 +187,12 @@ def _excess_threads(costs: StepCosts, category: str) -> _Excess | None:
     """
     analysis = costs.analysis
     facts, host = analysis.info.facts, analysis.info.host
-    threads, cores, quota = facts.get("torch_threads"), _cores(analysis), host.get("cpu_quota")
+    threads, cores, quota = facts.get("torch_threads"), costs.number("cores"), costs.number("cpu_quota")
     if not isinstance(threads, int) or cores is None:
         return None
     of_all = threads * rank_count(costs)
     if category == "throttled":
-        return _Excess(of_all, quota) if isinstance(quota, (int, float)) and of_all > max(1, quota) else None
+        return _Excess(of_all, quota) if quota is not None and of_all > max(1, quota) else None
     shared = facts.get("rank_cores")
     if analysis.ranks and isinstance(shared, int):
         threads, cores = of_all, shared
@@ -207,12 +206,6 @@ def _excess_threads(costs: StepCosts, category: str) -> _Excess | None:
     others = max(0.0, _others(analysis) - (host.get("cores", cores) - cores))
     found = _Excess(threads, max(1.0, left)), _Excess(threads, max(1.0, left - others), others)
     return next((each for each in found if each.is_any), None)
-
-
-def _cores(analysis: Analysis) -> int | None:
-    """The cores on which the program may run; None: not recorded."""
-    cores = analysis.info.facts.get("cores", analysis.info.host.get("cores"))
-    return cores if isinstance(cores, int) else None
 
 
 def _others(analysis: Analysis) -> float:
@@ -283,7 +276,7 @@ def processes_share_cores(costs: StepCosts) -> Claim | None:
     processes run. Other ranks and workers of a loader have rules of their own."""
     analysis, waits = costs.analysis, take(costs, "core").get("core")
     beside, others, own = (analysis.value(name) or 0.0 for name in ("children_cpu", WITHOUT_CORE, "host_cpu"))
-    cores = _cores(analysis)
+    cores = costs.number("cores")
     if waits is None or analysis.ranks or analysis.measures.get(WITHOUT_CORE) is None or cores is None:
         return None
     has_workers = analysis.loader is not None and analysis.loader.workers > 0
