@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from profiler.analyse.model import Analysis
 from profiler.core.units import share
@@ -18,8 +18,6 @@ from profiler.run.model import Site
 
 MIN_SHARE_OF_CHANGE: Final = 0.1
 """Share of the change in step time that a category or phase must make up to be named beside it."""
-IS_CAUSE: Final = 0.5
-"""Share of the change that it must make up to be named as its cause."""
 _ALONE: Final = 0.6
 """A phase is named alone if it makes up this share of all changes in the direction of the step time."""
 _MAX_PHASES: Final = 3
@@ -37,52 +35,50 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
 
     :param faster: whether the light runs say that `side` is faster.
     """
-    first, last = base.value("step_time"), side.value("step_time")
-    if not first or not last:
+    slow, fast = (base, side) if faster else (side, base)
+    long, short = slow.value("step_time"), fast.value("step_time")
+    if not long or not short:
         return None
-    gain = first - last if faster else last - first
+    gain = long - short
     if base.phases and side.phases:
-        phase = _phase_change(base, side, faster=faster, gain=gain)
-        change = _core_change(base, side, faster=faster, gain=gain) or phase
+        change = _core_change(slow, fast, gain, faster=faster) or _phase_change(slow, fast, gain, faster=faster)
         between = change is not None and change.kind is TimeChangeKind.PHASE and change.name in _UNEXPLAINED
-        return (_category_change(base, side, faster=faster, gain=gain) if between else None) or change
-    kind, before, after = TimeChangeKind.IDLE, _idle_seconds(base), _idle_seconds(side)
-    if before is None or after is None:
-        kind, before, after = TimeChangeKind.HOST, _host_seconds(base), _host_seconds(side)
-    if before is None or after is None or not (before or after):
+        return (_category_change(slow, fast, gain, faster=faster) if between else None) or change
+    kind, parts, others = TimeChangeKind.IDLE, _idle_seconds(slow), _idle_seconds(fast)
+    if parts is None or others is None:
+        kind, parts, others = TimeChangeKind.HOST, _host_seconds(slow), _host_seconds(fast)
+    if parts is None or others is None or not (parts or others):
         return None
-    gains = _gains(before, after) if faster else _gains(after, before)
+    gains = _gains(parts, others)
     if kind is TimeChangeKind.IDLE:  # how busy the machine was says nothing about the program
         gain -= gains.pop("core", 0.0)
     # what one side measured may be a part of what is not known of the other
-    fast, fast_step = (after, last) if faster else (before, first)
-    unknown = fast.get("unattributed", 0.0)
+    unknown = others.get("unattributed", 0.0)
     gains = {name: value - unknown * (name != "unattributed") for name, value in gains.items()}
     if kind is TimeChangeKind.HOST:
-        is_known = unknown <= _SMALL * fast_step
-        alone = (side if faster else base).job_size <= 1
+        is_known, alone = unknown <= _SMALL * short, fast.job_size <= 1
         gains = {
             name: value
             for name, value in gains.items()
-            if _is_measured(fast, name, is_known=is_known) or (name == "ranks" and alone)
+            if _is_measured(others, name, is_known=is_known) or (name == "ranks" and alone)
         }
     name = max(gains, key=lambda key: gains[key], default="")
     if not name or gains[name] <= MIN_SHARE_OF_CHANGE * abs(gain):
         return None
-    amounts = before.get(name, 0.0), after.get(name, 0.0)
-    shares = amounts[0] / first, amounts[1] / last
+    amounts = parts.get(name, 0.0), others.get(name, 0.0)
+    shares = amounts[0] / long, amounts[1] / short
     # recording distorts shares least, but shares mislead if the rest of the step changed even more
-    as_shares = (shares[0] > shares[1]) is faster and share(shares[0]) != share(shares[1])
-    return TimeChange(
-        kind,
-        name,
-        faster,
-        is_cause=gains[name] >= IS_CAUSE * gain > 0 and name not in _UNEXPLAINED,
-        before=shares[0] if as_shares else amounts[0],
-        after=shares[1] if as_shares else amounts[1],
-        as_shares=as_shares,
-        site=_blamed_line(base if faster else side, name) if kind is TimeChangeKind.IDLE else None,
-    )
+    as_shares = shares[0] > shares[1] and share(shares[0]) != share(shares[1])
+    is_cause = gains[name] >= MOST * gain > 0 and name not in _UNEXPLAINED
+    site = _blamed_line(slow, name) if kind is TimeChangeKind.IDLE else None
+    more = {"is_cause": is_cause, "site": site, "as_shares": as_shares}
+    return _change(kind, name, shares if as_shares else amounts, faster=faster, **more)
+
+
+def _change(kind: TimeChangeKind, name: str, amounts: tuple[float, float], *, faster: bool, **more: Any) -> TimeChange:
+    """A change between these amounts of the slow side and of the fast one."""
+    before, after = amounts if faster else amounts[::-1]
+    return TimeChange(kind, name, faster, before=before, after=after, **more)
 
 
 def _is_measured(parts: Mapping[str, float], name: str, *, is_known: bool) -> bool:
@@ -99,77 +95,51 @@ def _gains(slow: Mapping[str, float], fast: Mapping[str, float]) -> dict[str, fl
     return {name: slow.get(name, 0.0) - fast.get(name, 0.0) for name in {**slow, **fast}}
 
 
-def _core_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:
+def _core_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) -> TimeChange | None:
     """The change of the waits for a core, where it explains more of the step time than any phase; they fall into every
-    phase.
-
-    :param gain: see `_phase_change`.
-    """
-    before, after = (_host_seconds(analysis) or {} for analysis in (base, side))
-    if gain <= 0 or "core" not in before or "core" not in after:
+    phase."""
+    long, short = ((_host_seconds(each) or {}).get("core") for each in (slow, fast))
+    if gain <= 0 or long is None or short is None or long - short < _ALONE * gain:
         return None
-    long, short = (base, side) if faster else (side, base)
-    core = before["core"] - after["core"] if faster else after["core"] - before["core"]
-    if core < _ALONE * gain or core <= max(_gains(_phase_seconds(long), _phase_seconds(short)).values()):
+    if long - short <= max(_gains(_phase_seconds(slow), _phase_seconds(fast)).values()):
         return None
-    return TimeChange(TimeChangeKind.HOST, "core", faster, is_cause=True, before=before["core"], after=after["core"])
+    return _change(TimeChangeKind.HOST, "core", (long, short), faster=faster, is_cause=True)
 
 
-def _category_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:
-    """The change of what a step does between its phases, where one category explains most of the step time.
-
-    :param gain: see `_phase_change`.
-    """
-    before, after = (_host_seconds(analysis) or {} for analysis in (base, side))
-    gains = _gains(before, after) if faster else _gains(after, before)
+def _category_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) -> TimeChange | None:
+    """The change of what a step does between its phases, where one category explains most of the step time."""
+    long, short = (_host_seconds(each) or {} for each in (slow, fast))
+    gains = _gains(long, short)
     name = max(_BETWEEN_PHASES, key=lambda category: gains.get(category, 0.0))
-    if gain <= 0 or gains.get(name, 0.0) < IS_CAUSE * gain:
+    if gain <= 0 or gains.get(name, 0.0) < MOST * gain:
         return None
-    slow = base if faster else side
     lines = {line.site: line.categories.get(name, 0.0) for line in slow.lines}
     site = max(lines, key=lambda line: lines[line], default=None)
-    amounts = before.get(name, 0.0), after.get(name, 0.0)
+    amounts = long.get(name, 0.0), short.get(name, 0.0)
     is_most = site is not None and lines[site] > MOST * max(amounts)
-    return TimeChange(
-        TimeChangeKind.HOST,
-        name,
-        faster,
-        is_cause=True,
-        before=amounts[0],
-        after=amounts[1],
-        site=site if is_most else None,
-    )
+    return _change(TimeChangeKind.HOST, name, amounts, faster=faster, is_cause=True, site=site if is_most else None)
 
 
-def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:
+def _phase_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) -> TimeChange | None:
     """The change by phase, in seconds: phases are parts of the program that can be removed, and not kinds of time.
 
     :param gain: seconds a step from the fast side to the slow one; negative where the breakdown passes went the
         other way, and then no phase explains it.
     """
-    slow, fast = (base, side) if faster else (side, base)
     long, short = _phase_seconds(slow), _phase_seconds(fast)
     sites = {phase.name: phase.site for phase in slow.phases}
     gains = _gains(long, short)
     ordered = sorted(gains, key=lambda name: -gains[name])
-    largest = gains[ordered[0]]
+    name, largest = ordered[0], gains[ordered[0]]
     if largest <= MIN_SHARE_OF_CHANGE * abs(gain):
         return None
     if gain <= 0 or largest > _ALONE * sum(value for value in gains.values() if value > 0):
-        name = ordered[0]
-        amounts = long.get(name, 0.0), short.get(name, 0.0)
         site = sites.get(name)
-        lines = [line for line in slow.lines if site and line.site.place == site.place]
-        return TimeChange(
-            TimeChangeKind.PHASE,
-            name,
-            faster,
-            is_cause=largest >= IS_CAUSE * gain > 0 and name not in _UNEXPLAINED,
-            before=amounts[0] if faster else amounts[1],
-            after=amounts[1] if faster else amounts[0],
-            site=site,
-            site_seconds=sum(line.seconds_per_step for line in lines) if lines else None,
-        )
+        lines = [line.seconds_per_step for line in slow.lines if site and line.site.place == site.place]
+        amounts = long.get(name, 0.0), short.get(name, 0.0)
+        is_cause, taken = largest >= MOST * gain > 0 and name not in _UNEXPLAINED, sum(lines) if lines else None
+        more = {"is_cause": is_cause, "site": site, "site_seconds": taken}
+        return _change(TimeChangeKind.PHASE, name, amounts, faster=faster, **more)
     threshold = MIN_SHARE_OF_CHANGE * gain
     listed = [name for number, name in enumerate(ordered[:_MAX_PHASES]) if number < 2 or gains[name] > threshold]
     all_changed = _all_changed(long, short)
