@@ -25,8 +25,6 @@ from profiler.diagnose.rule import MAX_SITES, Claim, Cost, StepCosts, total_seco
 from profiler.run.model import Site
 
 T = TypeVar("T")
-_SAME_TIME: Final = 0.5
-"""Share of a claim that other claims must have for it to be about the same time as theirs."""
 _LEAST: Final = 0.01
 """Share of a cell, or of what a claim costs, that is left over by rounding."""
 
@@ -216,7 +214,7 @@ class Board:
                 name = max(by, key=lambda each: by[each])
                 lost[name] = lost.get(name, 0.0) + missing
         total = total_seconds(claim.costs)
-        if not total or not lost or sum(map(self.left, wants)) >= _SAME_TIME * total:
+        if not total or not lost or sum(map(self.left, wants)) >= MOST * total:
             return ""
         return max(lost, key=lambda name: lost[name])
 

@@ -34,6 +34,8 @@ WORTH_NAMING: Final = 0.05
 """Share of a step below which no time is told."""
 MOST: Final = 0.5
 """Share that a part must exceed to be most of a whole."""
+NEARLY_ALL: Final = 0.9
+"""Share of a whole from which what else it has is not worth mentioning. A choice."""
 NAMED: Final = 0.1
 """Share of a step from which time without a known cure may lead a verdict."""
 MUCH_OF_LEAD: Final = 0.1
@@ -115,8 +117,6 @@ class UnknownShare:
     """The line at which the samples show most of it; None: there are no samples of it."""
     site_share: float = 0.0
     """Share of a step at that line."""
-    is_whole: bool = False
-    """Samples are too few to divide any time: computing is then the recorded time of backward passes and updates."""
 
 
 class InputAdvice(StrEnum):

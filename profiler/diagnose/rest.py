@@ -67,8 +67,6 @@ from profiler.diagnose.model import (
 from profiler.diagnose.rule import MAX_SITES, NARROW, NOTHING, Cost, StepCosts, exactly, largest_sites
 from profiler.run.model import Site
 
-_WORK: Final = ("python", "framework", "compute")
-"""Categories of which the stage tells more than the category."""
 _STAGES: Final = (AFTER_OPTIMIZER, *(stage for stage in INTERRUPTIONS if stage != Stage.NO_GRADIENTS))
 """Work without gradients may be an update of parameters, and is no stage here."""
 MUCH_UPDATING: Final = 1 / 3
@@ -150,7 +148,7 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
         return is_around and cell.recurrence is Recurrence.EACH and cell.package not in RUNS_TRAINING
 
     def group(category: str, cell: Cell | None) -> _Group:
-        if cell is not None and category in _WORK:
+        if cell is not None and category in ("python", "framework", "compute"):  # of which the stage tells more
             if cell.activity in stages:
                 return groups[cell.activity, ""]
             if is_apart(cell):
@@ -284,8 +282,6 @@ def _largest(rows: Iterable[IdleBlame]) -> tuple[IdleBlame, ...]:
 _NAMED_KINDS: Final = ("python", "compute", "framework", GARBAGE_KIND, IMPORT_KIND)
 """Kinds that say less of a part of a run than whose code it was."""
 _TORCH: Final = (Owner.IMPORT, "torch")
-SMALL_PART: Final = 0.1
-"""Share of the run below which the measured steps are a small part of it: then most of its time went elsewhere."""
 
 
 def steps_share(ledger: Ledger) -> float:
@@ -307,7 +303,7 @@ def outside_steps(analysis: Analysis) -> Iterator[Finding]:
     steps = ledger.own_seconds(Period.STEPS)
     if not is_unseen and (analysis.is_trace or not steps):
         return
-    is_small = steps < SMALL_PART * own
+    is_small = steps < NAMED * own  # then most of the time went elsewhere
     # a run that was ended early has few steps for that reason, unless it had gone on to something else
     leading = (Period.BEFORE, Period.AFTER) if analysis.info.state == "complete" else (Period.AFTER,)
     can_lead = is_small and not is_unseen

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.ledger.cells import Period
 from profiler.analyse.model import UNATTRIBUTED, Analysis
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
@@ -36,7 +35,7 @@ def diagnose_run(analysis: Analysis) -> RunDiagnosis:
 def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
     """The diagnosis of the analysed rank."""
     if analysis.step is not None and analysis.step.is_whole_run:
-        return _diagnose_unseen(analysis)
+        return RunDiagnosis(RunVerdict.NO_STEP)  # its findings tell what took most of the run
     step = analysis.measures.get("step_time")
     if step is None or step.value is None:
         if thread := busy_thread(analysis):
@@ -52,13 +51,6 @@ def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
         return _diagnose_host(analysis, Notice("only-nvml", {"share": busy.value}))
     device = stated_device(analysis.info.facts, analysis.info.devices)
     return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value)
-
-
-def _diagnose_unseen(analysis: Analysis) -> RunDiagnosis:
-    """A run in which nothing ended a step: its findings tell what took most of it."""
-    ledger = analysis.ledger
-    assert ledger is not None
-    return RunDiagnosis(RunVerdict.NO_STEP, seconds=sum(map(ledger.own_seconds, Period)))
 
 
 def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
@@ -102,5 +94,4 @@ def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
         in_trace=analysis.is_trace,
         site=line.site if line and is_at_line else None,
         site_share=min(share, line.unrecorded / (analysis.value("step_time") or 1.0)) if line and is_at_line else 0.0,
-        is_whole=analysis.is_undivided,
     )

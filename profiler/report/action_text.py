@@ -20,12 +20,12 @@ from profiler.report.blocks import Action
 from profiler.report.finding_text import finding_text, lead_finding, prediction_texts, told
 from profiler.report.first_screen_text import is_too_short, not_sampled, times_too_short
 from profiler.report.model import exit_status, has_no_steps
-from profiler.report.text import at, listed, relative_path
+from profiler.report.text import listed, relative_path, site_text
 from profiler.run.model import RunInfo
 
 ACTIONS: Final = 3
+_CURES: Final = 2
 _TRIAL: Final = "Without --yes it asks first. It runs the program without this cause, and changes no file of yours."
-_FILL_IN: Final = f"write what was not recorded in place of {MASK}"
 KEPT: Final = "In CI, run it without --update: it fails if a step calls, copies or waits more often than now."
 """What `check` does with the baseline that it wrote."""
 
@@ -44,12 +44,10 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
             fixes.setdefault(fix, finding)
     worth = [*fixes.values()]
     first = next((each for each in worth if not each.is_growth), worth[0] if worth else None)
-    cures = [_cure(each, is_lead=each is lead) for each in worth[:MOST_CURES]]
+    cures = [_cure(each, is_lead=each is lead) for each in worth[:_CURES]]
     actions = (*repair, *cures, *_proofs(analysis, first))[:ACTIONS]
-    return tuple(_with_values(action) if MASK in action.command else action for action in actions)
-
-
-MOST_CURES: Final = 2
+    fill_in = f"write what was not recorded in place of {MASK}"
+    return tuple(replace(each, title=f"{each.title}: {fill_in}") if MASK in each.command else each for each in actions)
 
 
 def _is_worth(finding: Finding) -> bool:
@@ -65,15 +63,10 @@ def _is_much_growth(finding: Finding) -> bool:
     return finding.is_growth and (finding.share >= WORTH_NAMING or not finding.share)  # the run may not have ended
 
 
-def _with_values(action: Action) -> Action:
-    """Tell what to write in place of a part of the command that was not recorded."""
-    return replace(action, title=f"{action.title}: {_FILL_IN}")
-
-
 def _cure(finding: Finding, *, is_lead: bool) -> Action:
     text = finding_text(finding)
     sites = [text.cure_site] if text.cure_site else finding.sites[:1]
-    place = listed([at(site).removeprefix(" at ") for site in sites]) if sites else ""
+    place = listed([*map(site_text, sites)]) if sites else ""
     cause = "" if is_lead else text.title
     note = " ".join(prediction_texts(finding)[:1])
     return Action(text.fix.removesuffix("."), cause, text.code, note=note, place=place)

@@ -37,6 +37,7 @@ from profiler.diagnose.model import (
     CODE_OF,
     DEVICE_UNSEEN,
     MOST,
+    NEARLY_ALL,
     RECORDED_COMPUTING,
     RUNS_TRAINING,
     WORTH_NAMING,
@@ -55,6 +56,7 @@ from profiler.report.text import (
     input_part,
     listed,
     shortened,
+    site_text,
 )
 from profiler.run.model import Site
 
@@ -79,7 +81,7 @@ class FindingText:
 def finding_text(finding: Finding) -> FindingText:
     """The words of a finding, from the templates of its rule."""
     rule = finding.rule
-    places = listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else ""
+    places = listed([*map(site_text, finding.sites)]) if finding.sites else ""
     if not finding.has_cure:
         is_import = finding.rule.name == CODE_OF[Owner.IMPORT] and finding.values["package"] != "torch"
         cure = _OF_IMPORTS if is_import else _cure_of_place(finding) or finding.values.get("part_cure", "")
@@ -456,14 +458,12 @@ def places_text(finding: Finding) -> str:
         return f" ({kinds})" if kinds else ""
     if rows := finding.values.get("rows"):
         return f" ({'; '.join(f'{share(row.share_of_wall)} {host_state(row)}{at(row.site)}' for row in rows)})"
-    if finding.places and finding.places[0].share >= _NEARLY_ALL * finding.share:
+    if finding.places and finding.places[0].share >= NEARLY_ALL * finding.share:
         return f", {_place_name(finding.places[0])}"
     places = "; ".join(f"{share(place.share)} {_place_name(place)}" for place in finding.places)
     return f" ({places})" if places else ""
 
 
-_NEARLY_ALL: Final = 0.9
-"""Share of a finding's time at a line from which the remainder is not worth mentioning."""
 _COPIES: Final[Mapping[str, str]] = {
     "h2d": "from the host",
     "d2h": "to the host",
@@ -479,7 +479,7 @@ def where_text(finding: Finding) -> str:
     """`It is at train.py:46 (31%), in main(), and at train.py:49 (29%).`; empty where no line is known."""
     if not finding.places:
         return ""
-    if finding.places[0].share >= _NEARLY_ALL * finding.share:
+    if finding.places[0].share >= NEARLY_ALL * finding.share:
         return f"It is {_place_name(finding.places[0])}."
     return f"It is {listed([f'{_place_name(place)} ({share(place.share)})' for place in finding.places])}."
 
@@ -573,7 +573,7 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     ),
     "stage": lambda stage: STAGES[stage],
     "nth": nth,
-    "place": lambda site: at(site).removeprefix(" at "),
+    "place": site_text,
     "function": lambda site: (
         f"the module-level code of {file_name(site)}"
         if site.function == "<module>"

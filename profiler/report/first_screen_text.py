@@ -24,7 +24,16 @@ from profiler.analyse.model import (
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
-from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, WORTH_LEADING, RunVerdict, busy_thread, is_worth
+from profiler.diagnose.model import (
+    MUCH_UNKNOWN,
+    NAMED,
+    NEARLY_ALL,
+    WORTH_LEADING,
+    WORTH_NAMING,
+    RunVerdict,
+    busy_thread,
+    is_worth,
+)
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import phase_label
 from profiler.report.finding_text import (
@@ -51,22 +60,19 @@ from profiler.report.model import ReportSide, exit_status, group_warnings, has_n
 from profiler.report.rank_text import other_ranks
 from profiler.report.text import (
     THREAD_STATES,
-    at,
     capitalized,
     file_name,
     function_name,
     listed,
     part_of_time,
     plural,
+    site_text,
     the_process,
 )
 from profiler.run.model import Site, StepKind
 
 WHY: Final = 2
 """Sentences below a headline, beside what its share leaves out."""
-_LARGE_REST: Final = 0.05
-"""Share of a step from which a phase is named among what remains."""
-_INPUT: Final = "input"
 
 
 # ---------------------------------------------------------------- headline
@@ -117,10 +123,10 @@ def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
     if analysis.outcome in _OF_DEVICE:
         return finding.share
     left_out = finding.left_out if leaves_much_out(finding, analysis) else 0.0
-    phase = next((phase.share for phase in analysis.phases if phase.name == _OF_INPUT), None)
+    phase = next((phase.share for phase in analysis.phases if phase.name == "data"), None)
     if phase is not None and not left_out and finding.share - phase < VISIBLE:
         return phase
-    part, step = analysis.breakdown.get(_INPUT), (analysis.value("step_time") or 0.0) * (1.0 - left_out)
+    part, step = analysis.breakdown.get("input"), (analysis.value("step_time") or 0.0) * (1.0 - left_out)
     return max(finding.share, part.value / step) if part is not None and part.value and step else finding.share
 
 
@@ -145,10 +151,7 @@ def is_of_input(finding: Finding) -> bool:
     """Whether nearly all of what it costs is time in which the training has no batch."""
     total = sum(finding.costs.values())
     is_other = finding.is_of_run or finding.rule.name == EVALUATION  # that is an input of its own
-    return not is_other and total > 0 and finding.costs.get(_INPUT, 0.0) > _NEARLY_ALL * total
-
-
-_NEARLY_ALL: Final = 0.9
+    return not is_other and total > 0 and finding.costs.get("input", 0.0) > NEARLY_ALL * total
 
 
 def gain_to_get(finding: Finding) -> str:
@@ -223,7 +226,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
         for each in told(analysis.findings)
         if each is not lead and is_worth(each) and (each.gains or not each.has_cure)
     ]
-    left_out, of_lead = left_out_text(lead), _OF_EVALUATION if is_evaluation else _OF_INPUT
+    left_out, of_lead = left_out_text(lead), Stage.EVALUATION if is_evaluation else "data"
     has_rest = (is_input or is_evaluation) and not leaves_much_out(lead, analysis)
     rest = _rest(analysis.phases, of_lead) if has_rest else ""
     second = finding_sentence(others[0], is_brief=True) if others else rest
@@ -294,17 +297,13 @@ def times_too_short(analysis: Analysis) -> int | None:
 _NO_STEP: Final = "No step was seen, so nothing can be said about the speed of its training."
 
 
-_OF_INPUT: Final = "data"
-_OF_EVALUATION: Final = Stage.EVALUATION
-
-
 def _rest(phases: Sequence[Phase], told: str) -> str:
     """`The rest is mostly backward (40%) and forward (19%).`
 
     :param told: the phase that the headline is about.
     """
     rest = sorted((each for each in phases if each.name != told), key=lambda phase: -phase.share)
-    named = [f"{phase_label(phase.name)} ({share(phase.share)})" for phase in rest[:2] if phase.share >= _LARGE_REST]
+    named = [f"{phase_label(phase.name)} ({share(phase.share)})" for phase in rest[:2] if phase.share >= WORTH_NAMING]
     return f"The rest is mostly {listed(named)}." if named else ""
 
 
@@ -360,7 +359,7 @@ def strip_change(finding: Finding, after: float) -> str:
 
 def place_text(site: Site, lines: Sequence[int]) -> str:
     """`train.py:14 in Images.__getitem__()`, `decode.py:46-58 in DecodeTokens.token()`"""
-    where = at(site).removeprefix(" at ")
+    where = site_text(site)
     if len(lines) > 1:
         where = f"{file_name(site)}:{min(lines)}-{max(lines)}"
     return where if site.function in ("", "<module>") else f"{where} in {function_name(site)}"

@@ -53,6 +53,11 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def site_text(site: Site) -> str:
+    """`train.py:8`"""
+    return at(site).removeprefix(" at ")
+
+
 def the_process(role: str) -> str:
     """`the training process`, but `rank 0`"""
     return role if role[-1:].isdecimal() else f"the {role}"

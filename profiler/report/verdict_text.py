@@ -21,6 +21,7 @@ from profiler.analyse.model import (
 from profiler.core.units import nth, seconds, share, significant
 from profiler.diagnose.model import (
     BUSY_DEVICE,
+    NEARLY_ALL,
     WORTH_NAMING,
     RunDiagnosis,
     RunVerdict,
@@ -260,12 +261,8 @@ def _why_unknown(unknown: UnknownShare) -> str:
 
 def _largest_part(unknown: UnknownShare) -> str:
     """`the largest part is at train.py:9 (31%)`"""
-    part = "nearly all of it" if unknown.site_share >= _NEARLY_ALL * unknown.share else "the largest part"
+    part = "nearly all of it" if unknown.site_share >= NEARLY_ALL * unknown.share else "the largest part"
     return f"{part} is{at(unknown.site)} ({share(unknown.site_share)})"
-
-
-_NEARLY_ALL: Final = 0.9
-"""Share of a category's time, or of the extra time of long steps, from which the remainder is not worth mentioning."""
 
 
 def _driver(driver: Driver) -> str:
@@ -320,7 +317,7 @@ def spikes_sentence(spikes: Spikes) -> str:
 def _extra_time(spikes: Spikes) -> str:
     extra = f"the extra time ({share(spikes.share)} of all)"
     if spikes.stage:
-        mostly = "" if spikes.stage_share >= _NEARLY_ALL else "mostly "
+        mostly = "" if spikes.stage_share >= NEARLY_ALL else "mostly "
         where = _at_line(spikes.lines[0]) if spikes.lines else ""
         return f"{extra} is {mostly}{STAGES[spikes.stage]}{where}"
     if not spikes.enough:
@@ -328,7 +325,7 @@ def _extra_time(spikes: Spikes) -> str:
         return f"{few} {'to tell' if spikes.samples else 'tells'} at which lines {extra} is"
     if not spikes.lines:
         return f"{extra} is at no line in particular: the machine was slow, or these steps had more of the same work"
-    if spikes.lines[0].share >= _NEARLY_ALL:
+    if spikes.lines[0].share >= NEARLY_ALL:
         return f"{extra} is{_at_line(spikes.lines[0])}"
     return f"of {extra}, {listed([f'{share(line.share)} is{_at_line(line)}' for line in spikes.lines])}"
 

@@ -118,9 +118,7 @@ RUNS = {
     "calls": step(rest("copy", 0.3), rest("launch", 0.2), rest("sync", 0.2), rest("log", 0.1), rest("checkpoint", 0.1)),
     "without samples": step(rest("unattributed", 0.92), verdict=UNKNOWN_STEP, unknown=UnknownShare(0.92, 0)),
     "samples outside": step(verdict=UNKNOWN_STEP, unknown=UnknownShare(0.87, 0, has_samples_outside=True)),
-    "backward passes alone": step(
-        rest("compute", 0.51), verdict=COMPUTING, unknown=UnknownShare(0.49, 2, is_whole=True)
-    ),
+    "backward passes alone": step(rest("compute", 0.51), verdict=COMPUTING, unknown=UnknownShare(0.49, 2)),
     "few samples at a line": step(
         verdict=UNKNOWN_STEP, unknown=UnknownShare(0.92, 7, site=Site("train.py", 9, "main"), site_share=0.51)
     ),

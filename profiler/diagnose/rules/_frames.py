@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from profiler.analyse.model import LibraryFunction, LineCost
 from profiler.core.syntax import parsed_line
+from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import NO_WORK, NOTHING, Cost, StepCosts, largest_sites, line_cost
 from profiler.run.model import Site
 
-_MOSTLY: Final = 0.5
-"""Share of a line's time that waits, from which all of it is a wait. A choice."""
 _TORCH: Final = ("cat", "concat", "concatenate", "hstack", "vstack")
 _ARRAYS: Final = ("append", "concat", "concatenate", "hstack", "insert", "vstack")
 """Functions of torch, and of NumPy and pandas, that copy their arguments into a new, longer object."""
@@ -22,21 +21,6 @@ def lines_above(costs: StepCosts, chosen: Callable[[LibraryFunction], bool]) -> 
     """The user's lines above the functions that `chosen` selects, with the time of the stepping thread in these, the
     most first. None of them may call another of them. Empty without stack samples."""
     return tuple(function.below for function in costs.analysis.library if chosen(function))
-
-
-def lines_of_deep_copies(costs: StepCosts) -> tuple[LineCost, ...]:
-    """The user's lines that make deep copies, with the time in `copy.deepcopy`. None beside a device with a queue:
-    samples do not tell what of it leaves the device idle."""
-    return () if costs.has_queue else lines_above(costs, _is_deep_copy)
-
-
-def _is_deep_copy(function: LibraryFunction) -> bool:
-    return function.name == "deepcopy" and function.file == "copy.py"
-
-
-def concatenations(costs: StepCosts) -> tuple[LineCost, ...]:
-    """The user's lines that replace data by a longer copy of them, the most time first."""
-    return tuple(line for line in costs.analysis.lines if appended(line.site))
 
 
 def appended(site: Site) -> str:
@@ -80,12 +64,18 @@ def frame_costs(lines: tuple[LineCost, ...], category: str = "") -> dict[str, Co
     return totals
 
 
+def own_work(lines: Iterable[LineCost]) -> dict[str, Cost]:
+    """What those of these lines compute that call hardly any operator of torch, by category."""
+    work = frame_costs(tuple(line for line in lines if line.is_outside_torch))
+    return {name: work[name] for name in ("compute", "python") if name in work and work[name].seconds > 0}
+
+
 def mostly_waits(line: LineCost) -> bool:
     """Whether a line of the user takes most of its time, waits for a core left out, to wait: what else it takes, such
     as to start a program whose output it waits for, goes when the wait goes."""
     waiting = line.categories.get("waiting", 0.0)
     own = line.seconds_per_step - sum(line.categories.get(name, 0.0) for name in NO_WORK)
-    return waiting > _MOSTLY * own
+    return waiting > MOST * own
 
 
 def frame_sites(lines: tuple[LineCost, ...]) -> tuple[Site, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import LineCost, OperatorLine
+from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import NOTHING, Cost, StepCosts, line_cost, spread, whole_cost
 from profiler.run.model import Site
 
@@ -18,9 +19,6 @@ _MOST_CALL_S: Final = 5e-6
 _MOST_GRADIENT_S: Final = 10e-6
 """The same around a gradient function: the engine finds it, adds up gradients and frees them. With the function itself
 this takes 7.6 µs in a loop of small operators (tests/clinic, trap_trainer, on a Xeon), 5 to 10 µs on an AMD EPYC."""
-_MOSTLY: Final = 0.5
-"""Share of the operators' time of a line from which its small ones count: beside large ones, as in a usual model, there
-is little to gain from calling fewer."""
 _NEARLY_ALL: Final = 0.9
 """Share of a line's operators, or gradient functions, from which the small ones are those of a loop. A choice: 9 of 10.
 In a hand-written LSTM, one of a loop's 192 operators took 1.5 ms, and the others took 0.8 ms together."""
@@ -97,8 +95,9 @@ def _with_loop(row: OperatorLine, is_small: bool) -> OperatorLine:
 
 
 def _is_mostly_small(row: OperatorLine) -> bool:
-    """By their time or, in a loop, by their number: the few large ones do not hide that."""
-    return row.small_seconds >= _MOSTLY * row.seconds or (row.site is not None and _is_nearly_all_small(row))
+    """By their time or, in a loop, by their number: the few large ones do not hide that. Beside more large ones there is
+    little to gain from calling fewer."""
+    return row.small_seconds >= MOST * row.seconds or (row.site is not None and _is_nearly_all_small(row))
 
 
 def _small_seconds(rows: Sequence[OperatorLine], whole: float, computing: float) -> float:

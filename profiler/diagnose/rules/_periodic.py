@@ -9,19 +9,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from profiler.analyse.model import CORELESS_CATEGORIES, Spikes, Stage
+from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import NOTHING, Cost, StepCosts, exactly, largest_sites, spread, total_seconds
+from profiler.diagnose.rules._operators import CALLING
 from profiler.run.model import Site
 
 _LEAST: Final = 0.25
 """Least share of recorded writing in the extra time of regular long steps from which all of that is the checkpoint's. A
 choice: flushing and moving the file may take longer than writing it, an evaluation before it takes most of the time."""
-_EXPLAINED: Final = 0.5
-"""Share of the extra time of steps with a stage that must be recorded within the stage. Below it, the same steps may do
-other work, such as writing a log. A choice: half."""
 _VALIDATION: Final = re.compile(r"(^|_)(eval|evaluate|evaluation|validate|validation|val)(_|$)|Evaluat|Validat")
 """Names of functions that evaluate a model."""
-_WORK: Final = ("compute", "framework", "python")
-"""Categories of what else is slower in steps with a stage."""
 _OTHERS: Final = ("waiting", "compute", "python", "framework")
 """Categories that the rest of it is in, the likeliest first: the thread waits for the disk."""
 
@@ -31,9 +28,9 @@ def with_stage_cost(costs: StepCosts, stage: Stage, claimed: Mapping[str, Cost])
     others: the work around the stage that no hook records, and what it does to the rest of the step. The rest counts
     only where it is less than what is claimed, since steps with a stage may do other work, too."""
     whole, known = costs.analysis.stage_costs.get(stage), total_seconds(claimed)
-    if whole is None or costs.has_queue or not known < whole.low or known < _EXPLAINED * whole.seconds:
+    if whole is None or costs.has_queue or not known < whole.low or known < MOST * whole.seconds:
         return dict(claimed)
-    room = {name: costs.cost(name).seconds - claimed.get(name, NOTHING).seconds for name in _WORK}
+    room = {name: costs.cost(name).seconds - claimed.get(name, NOTHING).seconds for name in CALLING}
     more = spread(exactly(whole.seconds - known), room)
     return {name: claimed.get(name, NOTHING) + more.get(name, NOTHING) for name in dict.fromkeys((*claimed, *more))}
 

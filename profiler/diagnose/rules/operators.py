@@ -12,7 +12,7 @@ from profiler.analyse.finding import Confidence, GainMethod, KnockOut
 from profiler.analyse.model import BACKWARD, UPDATE, LibraryFunction, OperatorLine, Stage
 from profiler.core.notice import Notice
 from profiler.core.syntax import called_functions, line_nodes
-from profiler.diagnose.model import NAMED, WORTH_NAMING
+from profiler.diagnose.model import MOST, NAMED, WORTH_NAMING
 from profiler.diagnose.rule import (
     MAX_SITES,
     Claim,
@@ -87,7 +87,7 @@ def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
         "Update all tensors by one call of torch._foreach_lerp_ or an optimizer of torch.optim, not by {update} each.",
         "Use one operator for all of {items} instead of one for each, or torch.compile.",
     ),
-    threshold=0.1,  # some of this time remains in every program
+    threshold=NAMED,  # some of this time remains in every program
     order=Order.SHAPE,
     knock_out=KnockOut.STATEMENT,
     is_of_code=True,
@@ -390,8 +390,6 @@ _MOST_GROWTH: Final = 0.5
 """Share of the new memory that the program may keep: else its memory grows, which is another cause."""
 _COPIES: Final = frozenset(("cat", "clone", "contiguous", "hstack", "repeat", "stack", "vstack"))
 """Functions of torch that copy tensors into a new one."""
-_MOSTLY: Final = 0.5
-"""Share of the time that must lie in the lines that are named. A choice."""
 
 
 def _allocating_sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
@@ -401,7 +399,7 @@ def _allocating_sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
     elsewhere = costs.cost("compute").seconds
     for number, line in enumerate(lines[:MAX_SITES], 1):
         elsewhere -= line.categories.get("compute", 0.0)
-        if claimed - elsewhere >= _MOSTLY * claimed:
+        if claimed - elsewhere >= MOST * claimed:
             return tuple(each.site for each in lines[:number])
     copying = (line for line in lines if _copies(line.site.source))
     return largest_sites(line.site for line in copying if line.active >= NAMED * costs.active)

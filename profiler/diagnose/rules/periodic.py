@@ -19,7 +19,7 @@ from profiler.diagnose.rule import (
     take,
     total_seconds,
 )
-from profiler.diagnose.rules._frames import frame_costs, mostly_waits
+from profiler.diagnose.rules._frames import mostly_waits, own_work
 from profiler.diagnose.rules._input import advised
 from profiler.diagnose.rules._metrics import host_reads, lines_of, lines_read
 from profiler.diagnose.rules._periodic import (
@@ -102,8 +102,6 @@ _WRITES: Final = frozenset(
 )
 """Functions that write an object to a file, and that no hook records."""
 _FLUSHES: Final = frozenset(("flush", "fsync", "fdatasync"))
-_WORK: Final = ("compute", "python")
-"""Categories of what such a line does outside of torch."""
 
 
 def _lines_by_hand(costs: StepCosts, sites: tuple[Site, ...]) -> list[LineCost]:
@@ -142,8 +140,7 @@ def synchronous_checkpoint(costs: StepCosts) -> Claim | None:
     if own:
         part = sum(line.categories["waiting"] for line in own) / sum(line.categories["waiting"] for line in waits)
         claimed["waiting"] = costs.cost("waiting").part(part)
-    work = frame_costs(tuple(line for line in by_hand if line.is_outside_torch))
-    claimed |= {name: work[name] for name in _WORK if name in work}
+    claimed |= own_work(by_hand)
     least = NAMED * total_seconds(claimed)
     more = sorted((line for line in by_hand if line.active >= least), key=lambda line: -line.active)
     claimed = max(claimed, checkpoint_costs(costs), key=total_seconds)

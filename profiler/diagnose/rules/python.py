@@ -15,31 +15,23 @@ from profiler.core.notice import Notice
 from profiler.core.syntax import line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits
 from profiler.diagnose.known_cures import cure_of_function
-from profiler.diagnose.model import MOST, NAMED
+from profiler.diagnose.model import MOST, NAMED, NEARLY_ALL
 from profiler.diagnose.rule import Claim, Cost, Order, StepCosts, exactly, largest_sites, rule, take
 from profiler.diagnose.rules._frames import (
     appended,
-    concatenations,
     frame_costs,
     frame_sites,
     lines_above,
-    lines_of_deep_copies,
     mostly_waits,
+    own_work,
 )
 from profiler.diagnose.rules.settings import setting_line
 from profiler.run.code_origin import USER, code_owner, package_folders
 from profiler.run.model import Site
 from profiler.run.tables import OF_THREAD
 
-_MOST_OF_STEP: Final = 0.5
-"""Share of a step at a line from which it may be a library that runs the whole loop there. A choice."""
 _ENVIRONMENTS: Final = ("gymnasium/", "gym/", "pettingzoo/", "dm_control/")
 """Folders of libraries that simulate environments."""
-_NEARLY_ALL: Final = 0.9
-"""Share of that line's time in one function of a library. A choice: `trainer.fit()` has all of it there."""
-_MOSTLY: Final = 0.5
-"""Share of a line that is Python from which it is a line of Python, or that is in an environment; of Python that is
-another cause. A choice."""
 
 
 def _comprehension(sites: Sequence[Site]) -> str | None:
@@ -58,13 +50,13 @@ def _computing_of_loops(costs: StepCosts) -> Cost | None:
 
     Nothing where most of Python's time is collecting garbage, at lines that are not known.
     """
-    if costs.has_queue or costs.collecting >= _MOSTLY * costs.cost("python").seconds:
+    if costs.has_queue or costs.collecting >= MOST * costs.cost("python").seconds:
         return None
     lines = [
         replace(line, categories={"compute": line.categories["compute"]})
         for line in costs.lines
         if "compute" in line.categories
-        and line.categories.get("python", 0.0) >= _MOSTLY * line.active
+        and line.categories.get("python", 0.0) >= MOST * line.active
         and line.is_outside_torch
     ]
     return frame_costs(tuple(lines)).get("compute")
@@ -78,8 +70,8 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
         return False
     update = costs.phase(UPDATE)
     is_program = update is not None and update.site not in (None, site)  # whose loop calls the optimizer elsewhere
-    is_loop = line.share >= _MOST_OF_STEP and not is_program
-    folders, least = ("", _NEARLY_ALL) if is_loop else (_ENVIRONMENTS, _MOSTLY)
+    is_loop = line.share >= MOST and not is_program
+    folders, least = ("", NEARLY_ALL) if is_loop else (_ENVIRONMENTS, MOST)
     below = (
         each.below.seconds_per_step
         for each in costs.analysis.library
@@ -139,7 +131,9 @@ def _names(source: str) -> tuple[str, str] | None:
 )
 def deep_copies(costs: StepCosts) -> Claim | None:
     """The time in `copy.deepcopy`. The program may need some of the copies."""
-    lines = lines_of_deep_copies(costs)
+    lines = (
+        () if costs.has_queue else lines_above(costs, lambda each: each.name == "deepcopy" and each.file == "copy.py")
+    )
     claimed = frame_costs(lines)
     if not claimed:
         return None
@@ -161,7 +155,7 @@ def deep_copies(costs: StepCosts) -> Claim | None:
 def repeated_concatenation(costs: StepCosts) -> Claim | None:
     """The time at lines such as `self.keys = torch.cat([self.keys, new])`. None beside a device with a queue: samples
     do not tell what of it leaves the device idle."""
-    lines = () if costs.has_queue else concatenations(costs)
+    lines = () if costs.has_queue else tuple(line for line in costs.analysis.lines if appended(line.site))
     claimed, sites = frame_costs(lines), frame_sites(lines)
     if not claimed:
         return None
@@ -294,20 +288,6 @@ def thread_holds_gil(costs: StepCosts) -> Claim | None:
     return Claim(claimed, largest_sites([own, started]) or costs.sites("gil"), values, is_least=True)
 
 
-_WORK: Final = ("compute", "python")
-"""Categories of what a line does outside of torch."""
-
-
-def _work_of_waits(costs: StepCosts) -> dict[str, Cost]:
-    """What lines that mostly wait compute besides, outside of torch: a call that starts a program or asks a server
-    does both."""
-    if costs.has_queue:
-        return {}
-    lines = [line for line in costs.lines if line.is_outside_torch and mostly_waits(line)]
-    work = frame_costs(tuple(lines))
-    return {name: work[name] for name in _WORK if name in work and work[name].seconds > 0}
-
-
 @rule(
     "blocked-thread",
     "The training thread is blocked",
@@ -334,7 +314,8 @@ def blocked_thread(costs: StepCosts) -> Claim | None:
     if not claimed:
         return None
     blocked, waiting = costs.blocked, claimed["waiting"]
-    claimed |= _work_of_waits(costs)
+    # a call that starts a program or asks a server computes besides
+    claimed |= own_work(() if costs.has_queue else filter(mostly_waits, costs.lines))
     if blocked is not None:
         part = min(1.0, blocked / waiting.seconds)
         claimed = {name: cost.part(part) for name, cost in claimed.items()}
