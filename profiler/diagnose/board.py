@@ -27,8 +27,6 @@ from profiler.run.model import Site
 T = TypeVar("T")
 _LEAST: Final = 0.01
 """Share of a cell, or of what a claim costs, that is left over by rounding."""
-
-
 _TELLING: Final = (
     *("torch._tensor.Tensor.__iter__", "torch.distributed.", "torch.distributions.", "torch.nn.parallel."),
     *("torch.nn.utils.", "torch.serialization.", "torch.utils."),
@@ -148,7 +146,6 @@ class Board:
         return tuple(wants)
 
     def _beyond(self, category: str) -> float:
-        """The seconds of a category that are in no cell, and that no claim has."""
         in_cells = sum(part.left for part in self._of[category])
         return max(0.0, self._left.get(category, 0.0) - in_cells)
 
@@ -267,47 +264,40 @@ class Board:
 
 
 class Rest(StepCosts):
-    """What claims left of a step."""
+    """What claims left of a step; thresholds stay shares of all of it."""
 
     def __init__(self, board: Board) -> None:
         super().__init__(board.costs.analysis)
         self._board = board
 
     def cost(self, category: str) -> Cost:
-        """What is left of a category."""
         return super().cost(category).part(self._board.share_left(category))
 
     @property
     def active(self) -> float:
-        """Seconds of a step in which the thread does not wait for a core, whoever has them."""
         return self._board.costs.active
 
     @cached_property
     def core_wait_factor(self) -> float:
-        """How many times as long host work takes because it waits for a core at times."""
         return self._board.costs.core_wait_factor
 
     @property
     def collecting(self) -> float:
-        """What is left of the time in which garbage is collected."""
         parts = [part for part in self._board.parts if part.cell.kind == GARBAGE_KIND]
         whole = sum(part.seconds for part in parts)
         return super().collecting * (sum(part.left for part in parts) / whole if whole else 1.0)
 
     @property
     def blocked(self) -> float | None:
-        """What is left of the time in which the thread could not run."""
         whole = super().blocked
         return None if whole is None else whole * self._board.share_left("waiting")
 
     @cached_property
     def cells(self) -> Sequence[tuple[str, float, Cell]]:
-        """The cells with what is left of their seconds per step."""
         return [(part.category, part.left, part.cell) for part in self._board.parts]
 
     @cached_property
     def lines(self) -> Sequence[LineCost]:
-        """The lines with what is left of their time by category."""
         left = defaultdict[tuple[tuple[str, int], str], list[float]](lambda: [0.0, 0.0])
         for part in self._board.parts:
             if part.cell.place is not None:

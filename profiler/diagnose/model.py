@@ -73,8 +73,7 @@ are whole, and 0.46 and more in those that lack most of their events."""
 
 
 class RunVerdict(StrEnum):
-    """The possible outcomes of the diagnosis of a run; each says what the `share` of its diagnosis
-    means."""
+    """The outcomes of the diagnosis of a run, with what the `share` of the diagnosis means."""
 
     NOTHING_MEASURED = "nothing-measured"
     THREADS_ONLY = "threads-only"
@@ -91,11 +90,9 @@ class RunVerdict(StrEnum):
     DEVICE_BUSY_SAMPLED = "device-busy-sampled"
     """The same by NVML, which does not see short gaps."""
     COMPUTING = "computing"
-    """Computing comes first of what is told."""
     CAUSE = "cause"
-    """Something else than computing comes first of what is told."""
+    """Something else than computing, or than time of which nothing is known, comes first of what is told."""
     UNKNOWN_STEP = "unknown-step"
-    """Time of which nothing tells what ran comes first of what is told."""
     STEP_TIME_ONLY = "step-time-only"
     UNKNOWN = "unknown"
 
@@ -116,7 +113,6 @@ class UnknownShare:
     site: Site | None = None
     """The line at which the samples show most of it; None: there are no samples of it."""
     site_share: float = 0.0
-    """Share of a step at that line."""
 
 
 class InputAdvice(StrEnum):
@@ -124,25 +120,23 @@ class InputAdvice(StrEnum):
 
     NONE = "none"
     USE_WORKERS = "use-workers"
-    """The training process makes batches that take longer to make than to receive from a worker."""
     CHEAP_BATCHES = "cheap-batches"
     """The training process makes batches that workers could not deliver in less time."""
     NO_WORKERS = "no-workers"
-    """The training process spends more time on receiving a batch than the workers on making it."""
+    """Receiving a batch takes longer than making it."""
     PERSISTENT_WORKERS = "persistent-workers"
-    """Workers are started again and again."""
     LARGER_BATCHES = "larger-batches"
     """Receiving batches takes the time."""
     LATE = "late"
     """The workers have time left, and the training process waits for them."""
     UNEVEN = "uneven"
-    """One worker is busy, and the others wait for it: it makes the batches that take longest."""
+    """One worker is busy with the batches that take longest, and the others wait for it."""
     WORKERS_LIMIT = "workers-limit"
-    """The workers are busy."""
+    """The workers are busy, and mostly compute."""
     MORE_WORKERS = "more-workers"
-    """The workers are busy, and mostly wait for something that is not a core."""
+    """They mostly wait for something that is not a core."""
     MORE_CORES = "more-cores"
-    """The workers are busy, and mostly wait for a core."""
+    """They mostly wait for a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +146,14 @@ class InputDiagnosis:
     advice: InputAdvice
     use: LoaderUse
     cores: int | None = None
-    """Cores that the program may use; None: not known."""
     waits: float = 0.0
     """Waiting for workers, but for those that a loader has just started, or ends."""
     receives: float = 0.0
-    """Receiving batches from workers."""
     starts: float = 0.0
-    """Starting a loader."""
     around_starts: float = 0.0
     """Waiting for the first batch of each worker after a start, and for the end of workers after an epoch."""
     sampling: float = 0.0
-    """Drawing the indices of batches, which the training process does also where workers make them. It is a part of
-    `making`, and none of `waits`."""
+    """Drawing the indices of batches, also where workers make them: a part of `making`, and none of `waits`."""
     making: float = 0.0
     """All of the loader's time in the training process."""
     batch_seconds: float = 0.0
@@ -171,8 +161,7 @@ class InputDiagnosis:
     receive_seconds: float = 0.0
     """Seconds per batch of receiving alone, without waits for a core."""
     made_seconds: float = 0.0
-    """Seconds per batch of the dataset, of tokenizing and of collating, in the training process or in all workers,
-    there without their waits for a core."""
+    """Seconds per batch of the dataset, of tokenizing and of collating, in workers without their waits for a core."""
     substantial: float = 0.0
     """Least share of a step with which the input matters."""
     busy: float = 0.0

@@ -71,7 +71,6 @@ class Cost:
 
 
 def exactly(seconds: float) -> Cost:
-    """A cost that was recorded exactly."""
     return Cost(seconds, seconds, seconds)
 
 
@@ -85,7 +84,6 @@ def line_cost(line: LineCost, seconds: float) -> Cost:
 
 
 def whole_cost(costs: Iterable[Cost]) -> Cost:
-    """All of these costs together."""
     return sum(costs, NOTHING)
 
 
@@ -97,7 +95,6 @@ def spread(cost: Cost, room: Mapping[str, float]) -> dict[str, Cost]:
 
 
 def total_seconds(costs: Mapping[str, Cost]) -> float:
-    """The seconds of all categories together."""
     return sum(cost.seconds for cost in costs.values())
 
 
@@ -110,7 +107,6 @@ class Claim:
     sites: tuple[Site, ...] = ()
     """The lines that cause it, the largest cost first."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """The figures that the texts of the rule mention."""
     remaining: float = 0.0
     """Seconds per step that the cured program needs instead, at least."""
     has_gain: bool = True
@@ -118,14 +114,13 @@ class Claim:
     is_periodic: bool = False
     """Whether it costs time in every so many steps only."""
     method: GainMethod = GainMethod.BOUND
-    """How the gain follows from the costs: ESTIMATE where a part of them, or of what remains, is assumed."""
+    """ESTIMATE where a part of the costs, or of what remains, is assumed."""
     is_least: bool = False
     """Whether the cure also makes the rest of the step faster, by how much is not known, as fewer threads do."""
     is_most: bool = False
     """Whether the program needs a part of the work that costs this time, as it needs some evaluation."""
     confidence: Confidence = Confidence.HIGH
-    """The highest confidence that the finding can have, however exactly its cost is known: lower where what was
-    recorded can have a cause that is no mistake."""
+    """The highest that the finding can have: lower where what was recorded can have a cause that is no mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +130,12 @@ class RunClaim:
     seconds: float = 0.0
     """Seconds of the run; 0: it costs no time as yet."""
     share: float = 0.0
-    """The share of the run."""
     sites: tuple[Site, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
-    """The figures that the texts of the rule mention."""
     confidence: Confidence = Confidence.HIGH
-    """Lower where what was recorded can have a cause that is no mistake."""
     period: Period | None = None
     """The part of the run whose time it is about; None: it is not about one of them."""
     of_steps: float = 0.0
-    """`Finding.of_steps`."""
 
 
 class StepCosts:
@@ -158,7 +149,6 @@ class StepCosts:
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
         self.seconds = analysis.value("step_time") or 0.0
-        """Seconds of a step."""
         busy = analysis.measures.get("device_utilization")
         self.has_queue = bool(analysis.idle) or (busy is not None and busy.value is not None and not is_sampled(busy))
 
@@ -222,7 +212,7 @@ class StepCosts:
 
     @property
     def blocked(self) -> float | None:
-        """Seconds of a step in which the thread could not run, by its clocks; None: they were not read."""
+        """Seconds of a step in which the thread could not run, by its clocks."""
         return self.analysis.blocked
 
     @property
@@ -264,16 +254,14 @@ class StepCosts:
         return self.share(part * self.seconds)
 
     def fact(self, name: str) -> Any:
-        """A fact about the program; None if it is not known."""
         return self.analysis.info.facts.get(name)
 
     def number(self, name: str) -> float | None:
-        """A fact or a detail of the machine that is a number; None if it is not known or not one."""
+        """A fact, or else a detail of the machine, that is a number."""
         value = self.analysis.info.facts.get(name, self.analysis.info.host.get(name))
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def phase(self, name: str) -> Phase | None:
-        """A phase of the step by its name."""
         return next((phase for phase in self.analysis.phases if phase.name == name), None)
 
     def inputs(self, *, where: str = "", context: str = "", name: str = "") -> list[InputPart]:
@@ -355,12 +343,10 @@ _IDLE: Final = "idle: "
 
 
 def _category(cell: Cell) -> str:
-    """The category of a claim's cost that a cell is."""
     return _CATEGORIES.get(cell.kind, cell.kind.removeprefix(_IDLE))
 
 
 def _category_in_trace(cell: Cell) -> str:
-    """The same in a trace."""
     if not cell.kind.startswith(_IDLE):
         return _category(cell)
     state, is_once = HostState[cell.activity.upper().replace(" ", "_")], cell.recurrence is Recurrence.ONCE

@@ -95,7 +95,7 @@ def _with_loop(row: OperatorLine, is_small: bool) -> OperatorLine:
 
 
 def _is_mostly_small(row: OperatorLine) -> bool:
-    """By their time or, in a loop, by their number: the few large ones do not hide that. Beside more large ones there is
+    """By their time or, in a loop, by their number: a few large ones do not hide that. Beside more large ones there is
     little to gain from calling fewer."""
     return row.small_seconds >= MOST * row.seconds or (row.site is not None and _is_nearly_all_small(row))
 
