@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from string import Formatter
@@ -592,6 +592,9 @@ class _UnknownError(Exception):
 
 
 class _Template(Formatter):
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return kwargs.get(str(key))
+
     def format_field(self, value: Any, format_spec: str) -> str:
         if value is None:
             raise _UnknownError
@@ -602,9 +605,9 @@ class _Template(Formatter):
 
 
 def _fill(template: str, values: Mapping[str, Any]) -> str:
-    """The template with its values; empty where one of them is None.
+    """The template with its values; empty where one of them is not known.
 
-    :raises KeyError: the template names a value or a format that there is not.
+    :raises KeyError: the template names a format that there is not.
     """
     try:
         return _Template().vformat(template, (), values)

@@ -202,20 +202,18 @@ def inline_input(costs: StepCosts) -> Claim | None:
     """What other rules leave of the input that is made outside of loaders, or, where that is more, of what is computed
     before the model by no operator of torch: from where its values come is not known."""
     found, prepared, preparation = costs.input, prepared_costs(costs), costs.analysis.preparation
-    values: dict[str, float | str | None] = dict.fromkeys(("part", "prepared", "calls"))
     if not prepared or preparation is None:
         if found is None or not found.inline:
             return None
-        values["part"] = found.inline_part.name if found.inline_part else None
+        part = found.inline_part.name if found.inline_part else None
         sites = input_sites(costs, costs.inputs(context="inline"))
-        return Claim({"input": input_cost(costs, found, found.inline)}, sites, values)
+        return Claim({"input": input_cost(costs, found, found.inline)}, sites, {"part": part})
     first, *others = preparation.lines
-    values["prepared"] = costs.share(total_seconds(prepared))
-    values["calls"] = f"{preparation.calls}()" if preparation.calls else None
+    calls = f"{preparation.calls}()" if preparation.calls else None
     return Claim(
         prepared,
         largest_sites([first, preparation.whole.site, *others]),
-        values,
+        {"prepared": costs.share(total_seconds(prepared)), "calls": calls},
         is_most=True,
         confidence=Confidence.MEDIUM,
     )
@@ -242,15 +240,11 @@ def inline_tokenization(costs: StepCosts) -> Claim | None:
     share = sum(part.seconds_per_step for part in tokenizing) / inline if inline else 0.0
     if found is None or share < MOST:
         claim = making_claim(costs, ("tokenize",), "tokenizing")
-        return replace(claim, values={"tokenized": None, **claim.values}, is_most=True) if claim else None
+        return replace(claim, is_most=True) if claim else None
     return Claim(
         {"input": input_cost(costs, found, share * found.inline)},
         input_sites(costs, tokenizing),
-        {
-            "tokenized": costs.analysis.value("tokenized_per_step"),
-            "made": None,
-            **dict.fromkeys(("handover", "free", "core_wait")),
-        },
+        {"tokenized": costs.analysis.value("tokenized_per_step")},
     )
 
 
@@ -299,7 +293,7 @@ def padding(costs: StepCosts) -> Claim | RunClaim | None:
     share = seen["padding"] / seen["elements"]
     if share <= _MUCH_PADDING:
         return None
-    values = {**loader_values(costs), "padding": share, "batches": seen["padded_batches"], "id": seen["ids"][0]}
+    values = {"padding": share, "batches": seen["padded_batches"], "id": seen["ids"][0]}
     sites = made_sites(costs, ())
     computing = sum(phase.seconds_per_step for phase in costs.analysis.phases if phase.name in _COMPUTING)
     if costs.has_queue or not computing:  # what a device computes is in no category of the host

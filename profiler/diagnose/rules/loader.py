@@ -25,11 +25,11 @@ from profiler.diagnose.rules._input import (
 )
 
 
-def _batch_values(costs: StepCosts, found: InputDiagnosis) -> dict[str, float | None]:
+def _batch_values(costs: StepCosts, found: InputDiagnosis) -> dict[str, float]:
     """The time of making a batch under the name that tells what of it is no cost of the step."""
     waits = costs.cost("core").seconds >= WORTH_NAMING * costs.seconds
     name = "overlapped_batch" if costs.has_queue else "delayed_batch" if waits else "batch"
-    return dict.fromkeys(("batch", "delayed_batch", "overlapped_batch")) | {name: found.batch_seconds}
+    return {name: found.batch_seconds}
 
 
 @rule(

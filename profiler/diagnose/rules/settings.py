@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
 from profiler.analyse.model import CORELESS_CATEGORIES, FILLING, LOADED_MACHINE, WITHOUT_CORE, Analysis, Stage
@@ -110,12 +110,12 @@ def memory_fills(costs: StepCosts) -> Claim | RunClaim | None:
     run only the setting is known."""
     if costs.fact("fills_memory"):
         sites = setting_line(costs, "deterministic")
-        return RunClaim(sites=sites, values={"fills": None, "filling": None}, confidence=Confidence.MEDIUM)
+        return RunClaim(sites=sites, confidence=Confidence.MEDIUM)
     seconds, count = costs.analysis.memory_fills
     if not count or costs.is_device_unseen:
         return None
     if not costs.has_queue:
-        return Claim({"compute": exactly(seconds)}, values={"fills": count, "filling": None})
+        return Claim({"compute": exactly(seconds)}, values={"fills": count})
     rows = [row for row in program_blame(costs.analysis) if row.subject == MEMORY_FILL and not row.is_once]
     claimed = {FILLING: exactly(seconds), "framework": exactly(sum(row.seconds_per_step for row in rows))}
     return Claim(
@@ -240,12 +240,11 @@ def more_threads_than_cores(costs: StepCosts) -> Claim | None:
     for category in CORELESS_CATEGORIES:
         if excess := _excess_threads(costs, category):
             left = max(1, int(excess.cores / rank_count(costs)))
-            values: dict[str, Any] = {"threads": excess.threads, "limit": excess.cores, "left": left}
+            values: dict[str, float] = {"threads": excess.threads, "limit": excess.cores, "left": left}
             lines = setting_line(costs, "threads")
             if excess.others:  # they delay one thread too, by how much is not known; on a quiet machine more are faster
-                values |= {"others": excess.others, "own": None}
-                return Claim(take(costs, category), lines, values, has_gain=False)
-            values |= {"others": None, "own": left}
+                return Claim(take(costs, category), lines, values | {"others": excess.others}, has_gain=False)
+            values["own"] = left
             # processes of the program compute beside it, and take their time on the cores with fewer threads too
             is_beside = (costs.analysis.value("children_cpu") or 0.0) >= _BESIDE
             return Claim(_own_waits(costs), lines, values, is_least=not is_beside, is_most=is_beside)

@@ -29,16 +29,10 @@ def stage_seconds(costs: StepCosts, *stages: Stage) -> tuple[float, float]:
     return sum(time.seconds for time in chosen), sum(time.share for time in chosen)
 
 
-def run_seconds(costs: StepCosts) -> float:
-    """Seconds of the whole run; 0: not known."""
-    info = costs.analysis.info
-    return (info.end - info.begin) * 1e-9 if info.begin and info.end else 0.0
-
-
 def share_of_run(costs: StepCosts, seconds: float) -> float:
     """The share of the run that these seconds are; 0: its length is not known."""
-    run = run_seconds(costs)
-    return min(1.0, seconds / run) if run else 0.0
+    info = costs.analysis.info
+    return min(1.0, seconds / (info.end - info.begin) * 1e9) if info.begin and info.end else 0.0
 
 
 def period_sites(costs: StepCosts, period: Period) -> tuple[Site, ...]:
@@ -251,16 +245,13 @@ def growing_steps(costs: StepCosts) -> RunClaim | None:
     if not (of_phase or _are_growing(ledger.usual)):
         return None
     steps, more = analysis.value("steps") or 0.0, (middle + last - 2.0 * first) / 3.0
-    values = dict.fromkeys(
-        ("phase", "before", "after", "site", "part", "of_function", "function", "inside", "torch", "phases")
-    )
-    values |= {"first": first, "last": last, "steps": steps}
+    values: dict[str, Any] = {"first": first, "last": last, "steps": steps}
     if phase is not None:
         values |= _where_it_grows(ledger, phase)
     elif len(ledger.usual_phases) > 1 and all(map(_are_growing, ledger.usual_phases.values())):
         values["phases"] = len(ledger.usual_phases)
     if costs.fact("device") != "cpu":
         values |= {"torch": None, "phases": None}
-    sites = (values["site"],) if values["site"] else ()
+    sites = (values["site"],) if values.get("site") else ()
     share, of_steps = share_of_run(costs, more * steps), 3.0 * more / (first + middle + last)
     return RunClaim(more * steps, share, sites, values, Confidence.MEDIUM, of_steps=of_steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from string import Formatter
 from typing import Any
 
 import pytest
@@ -106,7 +107,8 @@ def check_words(finding: Finding) -> None:
     text = finding_text(finding)
     assert text.title
     assert text.fix
-    lacks = any(finding.values.get(name, "") is None for name in ("opened", "optimizer", "own", "setting"))
+    names = (name for _, name, _, _ in Formatter().parse(finding.rule.code) if name)
+    lacks = any(name in ("opened", "optimizer", "own") and finding.values.get(name) is None for name in names)
     assert bool(text.code) == bool(finding.rule.code) or lacks
     assert text.evidence, "a figure shows it"
     assert not any(sign in " ".join((text.title, text.fix, text.code, *text.evidence)) for sign in ("{", "}", "None"))
