@@ -98,17 +98,15 @@ class Lines:
 
 
 def _most(parts: Mapping[T, float], whole: float) -> T | None:
-    """What has most of the whole; None where nothing has."""
     return next((each for each, amount in parts.items() if amount > MOST * whole), None)
 
 
 class Board:
     """The cells of the measured steps of one thread, and who has them.
 
-    A claim tells what its cause costs by category, and at which lines. It wants the cells of these categories at these
-    lines first, then those of the same phase, then those without a line. What it costs beyond them is time of the
-    category whose line is not known. So two claims compete where they are about the same line, or where both of them
-    together cost more than there is of a category.
+    A claim wants the cells of its categories at its lines first, then those of the same phase, then those without a
+    line, and then time of the category whose line is not known. Two claims compete where they are about the same line,
+    or where both together cost more than there is of a category.
     """
 
     def __init__(self, costs: StepCosts) -> None:

@@ -42,8 +42,8 @@ _LAUNCH_CALLS: Final = ("launch", "memset", "event")
 
 
 def diagnose_device(analysis: Analysis) -> RunDiagnosis | None:
-    """How busy the device was, or that the reason for its idle time was not measured; None where the run does not tell
-    when the device was busy."""
+    """How busy the device was, or why its idle time was not measured; None where the run does not tell when it was
+    busy."""
     device = stated_device(analysis.info.facts, analysis.info.devices)
     busy = analysis.measures.get("device_utilization")
     parts = analysis.device_parts
@@ -72,8 +72,8 @@ def is_sampled(busy: Measure) -> bool:
 
 
 def program_blame(analysis: Analysis) -> list[IdleBlame]:
-    """The idle time that the program can do something about: all but what recording itself took, and what may have
-    been work from before a trace began."""
+    """The idle time that the program can change: not what recording took, nor what may have been work from before a
+    trace."""
     return [row for row in analysis.idle if row.state not in (HostState.RECORDING, HostState.EARLIER_WORK)]
 
 
@@ -103,8 +103,8 @@ def missing_device(analysis: Analysis) -> Notice | None:
 
 
 def too_few_launches(analysis: Analysis) -> Notice | None:
-    """The reason not to name causes of idle time in a trace with few launches; None where there are enough, or where
-    its steps repeat them. Two steps alone may both be unusual: they must have many."""
+    """The reason not to name causes of idle time in a trace; None with enough launches, or where its steps repeat them.
+    Two steps alone may both be unusual: they must have many."""
     launches = analysis.measures.get("launches_per_step")
     if not analysis.is_trace or launches is None or launches.value is None:
         return None
@@ -115,10 +115,7 @@ def too_few_launches(analysis: Analysis) -> Notice | None:
 
 def trace_category(category: str, subject: str, state: HostState, *, is_once: bool) -> tuple[str, str]:
     """The category of idle time of a trace, and the code of what is to be added. Calls that launch are the framework's.
-    What occurs once is a category of its own, which no cure can change.
-
-    :param category: a host category, with the `subject` and the `state` of its row.
-    """
+    What occurs once is a category of its own, which no cure can change."""
     if state in WITH_WORK:
         return SUBMITTED, SUBMITTED
     if category == "launch" and subject not in _LAUNCH_CALLS:

@@ -93,10 +93,8 @@ def _with_lines_of_cures(findings: Iterable[Finding], costs: StepCosts) -> Itera
 
 
 def with_growth(finding: Finding, growth: Finding | None) -> Finding:
-    """The finding with the advice against growth, if most of it is at the line that grows.
-
-    What is general, such as letting a loader do the work, does not stop that.
-    """
+    """The finding with the advice against growth, if most of it is at the line that grows. What is general, such as
+    letting a loader do the work, does not stop that."""
     first = next(iter(finding.places), None)
     if growth is None or first is None or finding.known_cure or not finding.rule.is_of_code:
         return finding
@@ -115,9 +113,8 @@ def _registered_at(finding: Finding) -> Site | None:
 def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Finding, ...]:
     """The findings that a verdict tells, then all others.
 
-    First come those that are worth it: gains by their size, and time without a known gain by its share. Then comes all
-    else by its share, as computing does, which is what a training is for. Waits for a core come last where no change of
-    the program can be tried, because they say nothing about it. What makes a rank late comes first of all.
+    First comes what makes a rank late, then what is worth it: gains by their size, and time without a known gain by its
+    share. Then comes all else by its share. Waits for a core that no change of the program can shorten come last.
 
     :param late: the rank that makes the others wait.
     """
@@ -178,7 +175,7 @@ _NEARLY_ALL: Final = 0.8
 
 def _at_its_places(finding: Finding) -> Finding:
     """The finding with the line and the function that take nearly all of its time, where advice to change code is about
-    others: those that call a function which calls a slow one, or whose operators are a part of what others claim."""
+    others, such as those that call that function."""
     named, first = {site.place for site in finding.sites}, next(iter(finding.places), None)
     if not finding.rule.is_of_code or first is None or first.share < _NEARLY_ALL * finding.share:
         return finding
@@ -196,8 +193,8 @@ def _without_lines(claim: Claim, owned: Container[tuple[str, int]]) -> Claim:
 
 
 def _certain_before_possible(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings in this order, but each that is certainly waste before those just ahead of it whose gain is only an
-    upper limit and no larger for sure: the program may need that work."""
+    """The findings, but each that is certainly waste before those just ahead of it whose gain is only an upper limit
+    and no larger for sure: the program may need that work."""
     ordered = list[Finding]()
     for finding in findings:
         place = len(ordered)
@@ -208,7 +205,6 @@ def _certain_before_possible(findings: Iterable[Finding]) -> tuple[Finding, ...]
 
 
 def _may_gain_less(possible: Finding, certain: Finding) -> bool:
-    """Whether only the gain of the first finding is an upper limit, and the intervals of both gains overlap."""
     if not (possible.is_told and certain.is_told and possible.gains and certain.gains):
         return False
     limit, gain = possible.gains[0], certain.gains[0]
@@ -230,8 +226,7 @@ def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
 def _bound(claim: Claim, costs: StepCosts) -> Gain:
     """The gain by Amdahl's law: the step without the cost of the cause, but with what the cure needs instead.
 
-    It is that of a quiet machine: waits for a core are left out, but where they are what is claimed. So is what
-    recording costs, which is no part of the program's steps; nearly all of it lies outside of what is claimed.
+    It is that of a quiet machine, without recording: waits for a core are left out, but where they are what is claimed.
     """
     total, waits = whole_cost(claim.costs.values()), _waits(claim)
 
@@ -243,13 +238,11 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
 
 
 def _waits(claim: Claim) -> float:
-    """The claimed seconds that are waits for a core."""
     return sum(cost.seconds for name, cost in claim.costs.items() if name in CORELESS_CATEGORIES)
 
 
 def _gains(claim: Claim, costs: StepCosts) -> tuple[Gain, ...]:
-    """The predictions for a claim, the smaller one first: it knows of something that limits the step then, of which the
-    other one does not. Neither knows by how much a cure makes the rest faster."""
+    """The predictions for a claim, the smaller one first: it knows of something that limits the step then."""
     gains = (_bound(claim, costs), *replayed_gain(claim, costs))
     return tuple(sorted((replace(gain, is_least=claim.is_least, is_most=claim.is_most) for gain in gains), key=_factor))
 

@@ -102,30 +102,27 @@ def is_started_for_batches(use: LoaderUse) -> bool:
 
 
 def sampling_functions(analysis: Analysis) -> tuple[LibraryFunction, ...]:
-    """The function in which torch's loader asks its sampler for the indices of a batch, by the line above it. Empty
-    without stack samples, or where it takes less than a hundredth of a step."""
+    """The function in which torch's loader asks its sampler for indices, by the line above it, if it takes a hundredth
+    of a step."""
     return tuple(each for each in analysis.library if each.file == _LOADER and each.name.endswith(_NEXT_INDEX))
 
 
 def _share_on_core(use: LoaderUse, busy: float) -> float:
-    """The share of the time in which workers make batches that they do not wait for a core, at least: the training
-    process would not wait for one in their place. They wait for one also when they are woken for the next batch."""
+    """The least share of the time of making batches in which workers do not wait for a core: the training process would
+    not wait in their place. They wait for one also when they are woken for the next batch."""
     waits, cpu = use.worker_core_wait or 0.0, use.worker_cpu or 0.0
     return max(1.0 - min(1.0, waits / busy), granted_share(cpu, waits)) if busy > 0 else 1.0
 
 
 def granted_share(on_cpu: float | None, core_wait: float | None) -> float:
-    """The share of the time in which threads are ready to run that they do run; 0 if that is not known.
-
-    :param on_cpu: their time on a CPU, in the unit of `core_wait`.
-    :param core_wait: their time of waiting for a core.
-    """
+    """The share of the time in which threads that are ready to run do run; 0 if that is not known. Both are in one
+    unit."""
     return on_cpu / (on_cpu + core_wait) if on_cpu and core_wait is not None else 0.0
 
 
 def _shares_with_core(analysis: Analysis, parts: Collection[InputPart]) -> tuple[float, float]:
-    """The shares of the recorded time of these parts that remain in the breakdown, which takes waits for a core out: of
-    work, and of waiting for workers, which needs no core and loses only what is more than all work."""
+    """The shares of the recorded time of these parts that the breakdown, which takes waits for a core out, keeps: of
+    work, and of waiting for workers, which loses only what is more than all work."""
     measure, recorded = analysis.breakdown.get("input"), _seconds(parts)
     if measure is None or measure.value is None or not recorded:
         return 1.0, 1.0
@@ -158,8 +155,8 @@ def _with_workers(found: InputDiagnosis) -> InputAdvice:
 
 
 def are_kept(use: LoaderUse) -> bool:
-    """Whether the loaders keep their workers from one start to the next; False where that is not known. A loader that a
-    program makes anew for each epoch has other workers each time, whatever its settings are."""
+    """Whether the loaders keep their workers from one start to the next; False where that is not known. A loader that
+    is made anew for each epoch has other workers each time."""
     if not are_persistent(use):
         return False
     if any(loader.made_anew is None for loader in use.loaders):  # a run of an earlier version
@@ -173,7 +170,6 @@ def are_persistent(use: LoaderUse) -> bool:
 
 
 def _busy_workers(found: InputDiagnosis) -> InputAdvice:
-    """Whether busy workers run, wait for a core, or wait for something else."""
     use = found.use
     if use.worker_cpu is None:
         return InputAdvice.WORKERS_LIMIT

@@ -288,8 +288,6 @@ class Cured(NamedTuple):
 def known_cure(places: Iterable[Place], share: float, *, outside: bool = False) -> str:
     """What helps against the time of a finding; empty where nothing is known of the lines with most of it.
 
-    :param places: its lines.
-    :param share: its share of a step.
     :param outside: the time is outside of the steps.
     """
     cured = largest_cure(places, outside=outside)
@@ -332,7 +330,6 @@ def line_of_cure(cure: str, lines: Mapping[str, Any], folder: str) -> Site | Non
     """The line that made what a cure changes; None where it changes no object, or its line is not known.
 
     :param lines: the fact SETTINGS, which has lines by the names of classes too.
-    :param folder: that of the project, to which the file is made relative.
     """
     changed = next((known.of for known in _KNOWN if known.text == cure), "")
     return relative_site(Site.from_fact(lines[changed]), folder) if changed in lines else None
@@ -366,7 +363,6 @@ def _called_with(place: Place) -> Iterator[str]:
 
 
 def _written(calls: Iterable[ast.Call]) -> Iterator[str]:
-    """What calls write to a file, or read from one."""
     functions = [ast.unparse(call.func) for call in calls]
     names = [function.rpartition(".")[2] for function in functions]
     if "dump" in names or ("dumps" in names and "write_text" in names):

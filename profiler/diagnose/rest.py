@@ -169,7 +169,6 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
 
 
 def _name(category: str, lines: Lines, analysis: Analysis) -> str:
-    """The category, or a name that tells more of it."""
     facts = analysis.info.facts
     if analysis.is_trace and category in ("python", UNATTRIBUTED) and not lines:
         operators = sum(analysis.breakdown[name].value or 0.0 for name in ("compute", "framework"))
@@ -243,14 +242,12 @@ _ONCE_OF: Final = {SETUP_ONCE: "launch", LAUNCHED_ONCE: "framework"}
 
 
 def _scaled(row: IdleBlame, part: float) -> IdleBlame:
-    """A part of this idle time."""
     seconds, share, gaps = (part * value for value in (row.seconds_per_step, row.share_of_wall, row.gaps_per_step))
     return replace(row, seconds_per_step=seconds, share_of_wall=share, gaps_per_step=gaps)
 
 
 def _is_single_call(rows: Iterable[IdleBlame]) -> bool:
-    """Whether one call that blocks, allocates or sets the device up takes nearly all of the time: then few launches are
-    enough to name it."""
+    """Whether one call that blocks, allocates or sets the device up takes nearly all of the time."""
     row = max(rows, key=lambda each: each.share_of_wall)
     is_setup = row.state is HostState.IN_CALL and trace_category(
         row.category, row.subject, row.state, is_once=False
@@ -291,11 +288,8 @@ def steps_share(ledger: Ledger) -> float:
 
 
 def outside_steps(analysis: Analysis) -> Iterator[Finding]:
-    """Make findings of what took a run that has no step, or more of a run than its measured steps.
-
-    There is one for each import, and for each line and kind of time; the most seconds come first. The import of torch
-    is left out if there are steps, because every program has it.
-    """
+    """Make findings of what took a run that has no step, or more of a run than its measured steps: of each import, and
+    of each line and kind of time, the most seconds first. Every program with steps imports torch: that is left out."""
     ledger, is_unseen = analysis.ledger, analysis.step is not None and analysis.step.is_whole_run
     if ledger is None:
         return

@@ -66,7 +66,6 @@ class Cost:
         return Cost(share * self.seconds, share * self.low, share * self.high)
 
     def __add__(self, other: Cost) -> Cost:
-        """Both costs together; the ends of their intervals add up, too."""
         return Cost(self.seconds + other.seconds, self.low + other.low, self.high + other.high)
 
 
@@ -141,9 +140,8 @@ class RunClaim:
 class StepCosts:
     """What a step of an analysed run costs, by category: what a cure can remove.
 
-    For a device with a queue this is its idle time, charged to what the host did meanwhile, since host work under a
-    busy device costs nothing, and the time in which it only communicates or copies. For a program without a queue it is
-    the host's time.
+    For a device with a queue this is its idle time, charged to what the host did meanwhile, and the time in which it
+    only communicates or copies: host work under a busy device costs nothing. Else it is the host's time.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -163,8 +161,8 @@ class StepCosts:
         return self.has_queue and sum(row.share_of_wall for row in self.analysis.idle) > 1.0 - BUSY
 
     def is_little(self, idle: float) -> bool:
-        """Whether these idle seconds per step of a trace are little: less than a tenth, where the device is so busy
-        that the host does not limit the steps."""
+        """Whether so little idle time per step of a trace says nothing, since the device is too busy for the host to
+        limit it."""
         return self.analysis.is_trace and not self.is_idle and idle < NAMED * self.seconds
 
     @cached_property
@@ -195,8 +193,8 @@ class StepCosts:
 
     @property
     def active(self) -> float:
-        """Seconds of a step in which the thread does not wait for a core: what thresholds are shares of, so that a busy
-        machine does not hide a cause."""
+        """Seconds of a step without waits for a core: with thresholds that are shares of it, a busy machine hides no
+        cause."""
         return max(0.0, self.seconds - sum(self.cost(name).seconds for name in CORELESS_CATEGORIES))
 
     @cached_property
@@ -290,7 +288,7 @@ class StepCosts:
         return [(name(cell), cell.seconds / steps, cell) for cell in ledger.of(Period.STEPS, thread)]
 
     def _cells_of_lines(self) -> Iterator[tuple[str, float, Cell]]:
-        """The cells of a run without a ledger, such as of an attached program: its lines."""
+        """The cells of a run without a ledger, such as of an attached program."""
         for line in () if self.has_queue else self.analysis.lines:
             for category, seconds in line.categories.items():
                 cost, origin = line_cost(line, seconds), (Owner.USER, "", line.site, line.calls)
@@ -392,11 +390,8 @@ NO_WORK: Final = (*CORELESS_CATEGORIES, "ranks")
 
 
 def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[Site, ...]]:
-    """The time of a phase by category, as the stack samples in it are divided, and the lines with most of it: those of
-    the program before those of libraries, which run its steps and which it cannot change.
-
-    Waits for a core or for other ranks are no work of the phase.
-    """
+    """The time of a phase by category, as its stack samples are divided, without waits for a core or for other ranks,
+    and the lines with most of it: those of libraries, which the program cannot change, come last."""
     sampled = sum(phase.categories.values())
     parts = {name: seconds / sampled for name, seconds in phase.categories.items()} if sampled else {"compute": 1.0}
     parts = {name: part for name, part in parts.items() if name not in NO_WORK}

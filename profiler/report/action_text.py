@@ -59,7 +59,6 @@ def _is_worth(finding: Finding) -> bool:
 
 
 def _is_much_growth(finding: Finding) -> bool:
-    """Whether it tells of a growth that a screen mentions."""
     return finding.is_growth and (finding.share >= WORTH_NAMING or not finding.share)  # the run may not have ended
 
 
@@ -75,7 +74,7 @@ def _cure(finding: Finding, *, is_lead: bool) -> Action:
 def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
     """The commands that measure what a change gives, or that record more.
 
-    :param first: the first finding with a cure among the actions that is no growth, if any.
+    :param first: the finding to try: the first action that is no growth, if any.
     """
     info = analysis.info
     program = command_text(info)
@@ -118,8 +117,8 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
 
 
 def _comparison(info: RunInfo) -> Action:
-    """`compare` of the program with a changed copy of it, which leaves the original to compare with; of a program that
-    is no script but whose code is in files, with the last commit."""
+    """`compare` of the program with a changed copy of it, or with the last commit where it is no script but in
+    files."""
     program = _typed(info)
     before, script = command_text(info), next((part for part in program if part.endswith(_SCRIPT)), "")
     if script:
@@ -158,8 +157,7 @@ def _recording(analysis: Analysis) -> Iterator[Action]:
 
 
 def _longer_recording(analysis: Analysis) -> Action:
-    """The command with the option that makes the program run longer. Where none is known, or several are, of which one
-    may end the program before the others do, how much longer it is to run."""
+    """The command with the one option that makes the program run longer, or how much longer it is to run."""
     info, times = analysis.info, times_too_short(analysis)
     if times is None:
         return Action("Let the program run for longer, and record it again", command=_run(info))
@@ -172,7 +170,6 @@ def _longer_recording(analysis: Analysis) -> Action:
 
 
 def _with_longer_option(program: tuple[str, ...], times: int) -> Iterator[tuple[str, ...]]:
-    """The program with one option of _LENGTHS changed, for each that it has."""
     for index, part in enumerate(program):
         name, equals, value = part.partition("=")
         at_value = index if equals else index + 1
@@ -212,11 +209,8 @@ def _typed(info: RunInfo) -> tuple[str, ...]:
 
 
 def trial_commands(analysis: Analysis) -> tuple[str, str]:
-    """The command that tries the findings of a run, as it asks first, and as it runs without a terminal.
-
-    It names the run directory, or records the program again where there is none or the run never ended. A file of a
-    report has the second form, because whoever reads it may have no terminal.
-    """
+    """The command that tries the findings of a run, as it asks first, and as it runs without a terminal, as in a
+    file."""
     path, info = analysis.path, analysis.info
     if path is None or path.suffix == ".zip" or not info.end:
         what = f"-- {command_text(info)}"

@@ -32,8 +32,8 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
 
 
 def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagnosis:
-    """The diagnosis of a side. If its time of an unknown category changed most, the line with most of that time in
-    stack samples is added, because the tables below name that line."""
+    """The diagnosis of a side. Of time of an unknown category, the line with most of it is added: tables name that
+    line."""
     change = side.change
     if change is None or change.kind is not TimeChangeKind.HOST or change.name != UNATTRIBUTED:
         return side

@@ -163,10 +163,7 @@ _OF_TRAINER: Final = (
 
 
 def _library_cure(place: Place, *, runs_steps: bool) -> str:
-    """What to do about time in a library of which nothing is known.
-
-    :param runs_steps: the line calls what runs the whole training.
-    """
+    """What to do about time in a library of which nothing is known; `runs_steps`: the line runs the whole training."""
     if runs_steps:
         inside = f"{_without_inner(place.inside)}()" if place.inside else f"code of {place.package}"
         return (
@@ -605,10 +602,7 @@ class _Template(Formatter):
 
 
 def _fill(template: str, values: Mapping[str, Any]) -> str:
-    """The template with its values; empty where one of them is not known.
-
-    :raises KeyError: the template names a format that there is not.
-    """
+    """The template with its values; empty where one of them is not known."""
     try:
         return _Template().vformat(template, (), values)
     except _UnknownError:
@@ -619,10 +613,8 @@ def _fill(template: str, values: Mapping[str, Any]) -> str:
 
 
 def changed_line(finding: Finding) -> str:
-    """The statement at the line of the finding's loader or optimizer, with the suggested arguments.
-
-    Empty where the finding suggests none, where its line was not recorded, or where the line is not the whole call.
-    """
+    """The statement at the line of the finding's loader or optimizer, with the suggested arguments; empty where there
+    is none, or where the line is not the whole call."""
     settings = finding.filled_settings() or {}
     if "loader" in settings:
         name, site = "DataLoader", finding.values.get("loader_site")

@@ -79,10 +79,7 @@ WHY: Final = 2
 
 
 def run_headline(analysis: Analysis, devices: str) -> Headline:
-    """`Training waits for data 39% of every step: about 1.64× as fast without it`
-
-    :param devices: the name of the device.
-    """
+    """`Training waits for data 39% of every step: about 1.64× as fast without it`"""
     if has_no_steps(analysis) and (status := exit_status(analysis.info)):
         return Headline(f"The program {status}", judged="bad")
     if lead := lead_finding(analysis):
@@ -118,8 +115,8 @@ _OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY)
 
 
 def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
-    """The share of a step that is a wait for data, as in its strip: a finding may cost only a part of it. Of a device
-    with a queue, the time in which that waits. Where findings leave much out of a step, so does this share."""
+    """The share of a step that is a wait for data, as in its strip; of a device with a queue, the time in which that
+    waits. Where findings leave much out of a step, so does this share."""
     if analysis.outcome in _OF_DEVICE:
         return finding.share
     left_out = finding.left_out if leaves_much_out(finding, analysis) else 0.0
@@ -141,8 +138,7 @@ def waits_for_cores(analysis: Analysis) -> bool:
 
 
 def _evaluation(finding: Finding, analysis: Analysis) -> float:
-    """The share of a step that is evaluation, as in its strip, where a finding is about that: it may cost only a part
-    of it. 0 where the strip does not show it, and of other findings."""
+    """The share of a step that is evaluation, as in its strip, where a finding is about that; else 0."""
     phases = analysis.phases if finding.rule.name == EVALUATION and not leaves_much_out(finding, analysis) else ()
     return next((phase.share for phase in phases if phase.name == Stage.EVALUATION), 0.0)
 
@@ -286,8 +282,8 @@ def is_too_short(analysis: Analysis) -> bool:
 
 
 def times_too_short(analysis: Analysis) -> int | None:
-    """How many times as long a recording has enough stack samples: 2, 5, 10, 20 or 50; None if that is not known:
-    there is no sample, or much time is unknown, which more samples need not explain."""
+    """How many times as long a recording has enough stack samples; None if that is not known: there is none, or much
+    time is unknown, which more samples need not explain."""
     samples = analysis.samples
     if not 0 < samples < MIN_SAMPLES or _is_much_unknown(analysis):
         return None
@@ -298,10 +294,7 @@ _NO_STEP: Final = "No step was seen, so nothing can be said about the speed of i
 
 
 def _rest(phases: Sequence[Phase], told: str) -> str:
-    """`The rest is mostly backward (40%) and forward (19%).`
-
-    :param told: the phase that the headline is about.
-    """
+    """`The rest is mostly backward (40%) and forward (19%).`, without the phase that the headline is about."""
     rest = sorted((each for each in phases if each.name != told), key=lambda phase: -phase.share)
     named = [f"{phase_label(phase.name)} ({share(phase.share)})" for phase in rest[:2] if phase.share >= WORTH_NAMING]
     return f"The rest is mostly {listed(named)}." if named else ""
@@ -380,8 +373,7 @@ def trace_has_lines(analysis: Analysis) -> bool:
 
 
 def run_chips(analysis: Analysis) -> tuple[Chip, ...]:
-    """The speed now and after the first change, what makes the figures doubtful, and how much was recorded: a narrow
-    terminal cuts the last one."""
+    """The speed now and after the first change, doubts, and how much was recorded, which a narrow terminal cuts."""
     return tuple(filter(None, (_speed(analysis), *_doubts(analysis), _observed(analysis))))
 
 

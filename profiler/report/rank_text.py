@@ -128,8 +128,8 @@ def _about(ledger: RankLedger) -> str:
 
 
 def none_waits(count: int) -> str:
-    """The statement about `count` compared ranks of which none is late on average: any of them may be late in some
-    steps, or by little."""
+    """The statement about `count` ranks of which none is late on average: any may be late in some steps, or by
+    little."""
     return "neither rank clearly makes the other wait" if count == 2 else "no rank clearly makes the others wait"
 
 
@@ -147,7 +147,7 @@ def _left_out(ledger: RankLedger) -> str:
 def comparison_sentences(sides: Sequence[tuple[str, RankLedger | None, int]]) -> list[str]:
     """How the ranks of the compared programs differ: their number, and which of them makes the others wait.
 
-    :param sides: label and ranks of each, None where one process was recorded, and the number of ranks of its job.
+    :param sides: label and ranks, None where one process was recorded, and the number of ranks of the job.
     """
     sentences = []
     if len({size for _, _, size in sides}) > 1:

@@ -83,8 +83,8 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
 
 
 def run_statement(run: RunDiagnosis) -> Statement:
-    """Why the run is slow, or that it is not: what takes the time, in the order of the findings, with what is known of
-    the run as a whole. First of all comes which rank makes the others wait."""
+    """Why the run is slow, or that it is not: first which rank makes the others wait, then the findings, and what is
+    known of the run as a whole."""
     findings, ranks = told(run.findings), run.ranks
     late = [each for each in findings if ranks and ranks.late is not None and each.values.get("rank") == ranks.late]
     named = [each for each in findings if each not in late]
@@ -211,7 +211,7 @@ def _busy_by_nvml(run: RunDiagnosis) -> Iterable[str]:
 
 
 def _step(run: RunDiagnosis) -> Iterable[str]:
-    """What else is known of a step: how much of it is unknown, whether the rest is small, and what long steps do."""
+    """What else is known of a step: how much is unknown, whether the rest is small, and what long steps do."""
     findings = told(run.findings)
     # where there is a finding, it says what the step is spent on
     yield "" if findings or run.unknown else "The stack samples are too few to tell what takes the time of a step."
@@ -238,7 +238,6 @@ def _unknown(unknown: UnknownShare) -> str:
 
 
 def _unknown_sentence(unknown: UnknownShare) -> str:
-    """`No stack sample lies within the measured steps; record for longer.`"""
     return f"{capitalized(_why_unknown(unknown))}."
 
 

@@ -18,8 +18,8 @@ _ARRAYS: Final = ("append", "concat", "concatenate", "hstack", "insert", "vstack
 
 
 def lines_above(costs: StepCosts, chosen: Callable[[LibraryFunction], bool]) -> tuple[LineCost, ...]:
-    """The user's lines above the functions that `chosen` selects, with the time of the stepping thread in these, the
-    most first. None of them may call another of them. Empty without stack samples."""
+    """The user's lines above the functions that `chosen` selects, none of which may call another one, with the time of
+    the stepping thread in these, the most first."""
     return tuple(function.below for function in costs.analysis.library if chosen(function))
 
 
@@ -37,7 +37,6 @@ def appended(site: Site) -> str:
 
 
 def _joins(call: ast.AST, name: str, is_model: bool) -> bool:
-    """Whether a call makes a new object of one with this name and of others."""
     match call:
         case ast.Call(func=ast.Attribute(value=module, attr=function), args=args):
             match ast.unparse(module):
@@ -52,7 +51,8 @@ def _joins(call: ast.AST, name: str, is_model: bool) -> bool:
 
 
 def frame_costs(lines: tuple[LineCost, ...], category: str = "") -> dict[str, Cost]:
-    """This time by category, without waits for a core or for other ranks, with its interval.
+    """This time by category, without waits for a core or for other ranks. No rule asks for it beside a device with a
+    queue: samples do not tell what of it leaves the device idle.
 
     :param category: the category that all of it is in; empty: it is divided as the stack samples are.
     """
@@ -71,13 +71,12 @@ def own_work(lines: Iterable[LineCost]) -> dict[str, Cost]:
 
 
 def mostly_waits(line: LineCost) -> bool:
-    """Whether a line of the user takes most of its time, waits for a core left out, to wait: what else it takes, such
-    as to start a program whose output it waits for, goes when the wait goes."""
+    """Whether a line mostly waits, waits for a core left out: what else it takes, as to start a program, goes with the
+    wait."""
     waiting = line.categories.get("waiting", 0.0)
     own = line.seconds_per_step - sum(line.categories.get(name, 0.0) for name in NO_WORK)
     return waiting > MOST * own
 
 
 def frame_sites(lines: tuple[LineCost, ...]) -> tuple[Site, ...]:
-    """The lines above most of this time."""
     return largest_sites(line.site for line in lines)

@@ -76,8 +76,8 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
 
 
 def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> tuple[int, float] | None:
-    """How many workers to suggest where there are none, and the seconds of a step then, without waits for a core; None
-    where they would give less than a rule names."""
+    """How many workers to suggest, and the seconds of a step then, without waits for a core; None where they give too
+    little."""
     own = input_cost(costs, found, found.made)
     rest = max(costs.active - own.seconds, 1e-6)
     workers, granted = max(1, (found.cores or 2) - 1), 0.0
@@ -117,11 +117,8 @@ _WRITES: Final = frozenset(("dump", "dumps", "print", "write", "write_text", "wr
 
 
 def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
-    """What the training thread computes before the model in a step, outside of loaders, by category.
-
-    Empty where other input that no loader makes takes longer, and in programs that mark their input. Beside a device it
-    costs nothing while that is busy, which is not known of lines.
-    """
+    """What the training thread computes before the model in a step, outside of loaders, by category. Empty where other
+    input takes longer or is marked, and beside a device, of which it is not known whether it is busy meanwhile."""
     preparation, found = costs.analysis.preparation, costs.input
     marks_input = any(part.name == MARKED_DATA for part in costs.analysis.input)
     if preparation is None or marks_input or costs.has_queue or costs.is_device_unseen:
@@ -144,7 +141,7 @@ def making(costs: StepCosts, where: str) -> list[InputPart]:
 
 
 def made_parts(costs: StepCosts, found: InputDiagnosis) -> tuple[list[InputPart], Cost]:
-    """The parts in which batches are made, and what all of them together cost. Those of workers do not draw indices."""
+    """The parts in which batches are made, and what all of them together cost."""
     if workers := making(costs, "worker"):
         return workers, input_cost(costs, found, found.made)
     return making(costs, "main process"), input_cost(costs, found, found.making)
@@ -170,8 +167,8 @@ def loader_values(costs: StepCosts) -> dict[str, Any]:
 
 
 def more_workers_values(costs: StepCosts) -> dict[str, Any]:
-    """`loader_values` where more workers are the cure. No code is given for an IterableDataset: whether it splits
-    itself among workers is not known."""
+    """`loader_values` where more workers are the cure: whether an IterableDataset splits itself among workers is not
+    known."""
     main, use = main_loader(costs), costs.analysis.loader
     loaders = (main,) if main else use.loaders if use else ()
     if not any(loader.is_iterable for loader in loaders):
@@ -195,8 +192,8 @@ def made_sites(costs: StepCosts, sites: tuple[Site, ...] | None = None) -> tuple
 
 
 def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...]:
-    """The lines with most of the input's time, those of workers where these make it, then those of these parts. The
-    line of a part is often that at which its function begins, which tells nothing beside a line within the function."""
+    """The lines with most of the input's time, then those of these parts, of which many are only the beginning of a
+    function."""
     parts, others = tuple(parts), costs.sites("input")
     is_made_by_worker = any(part.where == "worker" for part in parts)
     lines = _worker_sites(costs) if is_made_by_worker else others
@@ -207,8 +204,8 @@ def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...
 
 
 def _worker_sites(costs: StepCosts) -> tuple[Site, ...]:
-    """The lines at which the workers of loaders make data, the most time first; empty where they were not sampled. A
-    forked worker also has the line at which the training process started it, which makes no data there."""
+    """The lines at which the workers of loaders make data, the most time first. A forked worker also has the line at
+    which the training process started it."""
     threads = costs.analysis.threads
     others = {
         line.site
@@ -226,8 +223,8 @@ def _worker_sites(costs: StepCosts) -> tuple[Site, ...]:
 
 
 def _items_mostly_wait(costs: StepCosts, own: Cost) -> bool:
-    """Whether the training process, while it makes batches, mostly waits for something that is no core, such as a file:
-    the time of its thread off its core, less its other waits. False if that is not known."""
+    """Whether the training process mostly waits while it makes batches, such as for a file: the time of its thread off
+    its core, less its other waits. False if that is not known."""
     main = next((thread for thread in costs.analysis.threads if thread.tid == thread.pid), None)
     if main is None or main.on_cpu is None:
         return False
@@ -248,12 +245,10 @@ _LEAST: Final = 1e-6
 
 
 def moved_step_time(costs: StepCosts, found: InputDiagnosis, own: Cost, workers: int, granted: float = 0.0) -> float:
-    """Seconds of a step, without waits for a core, in which so many workers make the batches that the training process
-    makes now. It is as slow as the training process without that work, as the workers, or as all cores that the program
-    then gets.
+    """Seconds of a step, without waits for a core, in which so many workers make the batches: as slow as the training
+    process without that work, as the workers, or as all cores that the program then gets.
 
     :param own: what the training process spends on making batches.
-    :param granted: as for `least_step_time`.
     """
     batches = found.use.batches or 1.0
     sending, receiving = batches * SENDING, batches * HANDOVER
@@ -264,12 +259,12 @@ def moved_step_time(costs: StepCosts, found: InputDiagnosis, own: Cost, workers:
 
 
 def least_step_time(costs: StepCosts, found: InputDiagnosis, extra: float = 0.0, granted: float = 0.0) -> float:
-    """Seconds that a step takes at least where the program uses its own cores and all free ones, without its waits for
-    cores as they were recorded; 0 where it is not known how many cores are free.
+    """Seconds that a step takes at least on the program's own cores and all free ones, without waits for cores; 0: not
+    known.
 
-    :param extra: seconds of CPU time per step that it needs besides the work of the recorded run.
-    :param granted: the share of the time in which a process that is ready to run gets a core, where each of them mostly
-        waits for something else: the scheduler gives them their share of busy cores, too, up to a CPU quota.
+    :param extra: seconds of CPU time per step that it needs besides the recorded work.
+    :param granted: the share of the time in which a process that is ready to run gets a core, where each mostly waits
+        for something else: the scheduler gives them their share of busy cores, too, up to a CPU quota.
     """
     used, free, processes = _used_cores(costs), found.use.free_cores, rank_count(costs)
     if used is None or free is None:

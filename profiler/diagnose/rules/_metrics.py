@@ -46,7 +46,7 @@ _KINDS: Final = ("sync", "would_sync", "might_sync")
 def metric_lines(costs: StepCosts) -> tuple[tuple[LineCost, ...], float]:
     """The lines with time in functions of libraries for metrics, and those that compute numbers without gradients which
     the host reads, the most time first; and how many numbers it reads there per step. None where they take less than a
-    tenth of a step, and none beside a device with a queue: samples do not tell what of it leaves the device idle."""
+    tenth of a step."""
     if costs.has_queue:
         return (), 0.0
     rows = [row for row in costs.analysis.operators if row.site is not None]
@@ -82,9 +82,8 @@ def _uses_model(function: LibraryFunction) -> bool:
 
 
 def _own_lines(costs: StepCosts, using: Collection[Site]) -> Iterator[LineCost]:
-    """Lines of the program that call operators without gradients. Left out are those that use the model or train it,
-    and those whose results such lines use; those of simulators and optimizers of the program's own; and those after the
-    optimizer's step or in evaluations, which other rules judge.
+    """Lines of the program that call operators without gradients, but for those that use the model or train it, or
+    whose results such lines use; those of simulators and optimizers of the program's own; and those of other rules.
 
     :param using: the lines that use the model or train it.
     """
@@ -128,9 +127,9 @@ def host_reads(costs: StepCosts) -> list[CallSite]:
 
 
 def lines_read(lines: Iterable[LineCost], calls: Collection[CallSite]) -> tuple[set[CallSite], list[LineCost]]:
-    """Which of the calls that read results are at some of these lines, and the lines that compute such results: those
-    with such a call, and those whose results one reads a few lines below. Where a function reads results, its lines
-    without operators of torch count too, such as those that compute a metric with NumPy."""
+    """Which of the calls that read results are at some of these lines, and the lines that compute such results: they
+    have such a call, or one reads them a few lines below, or they have no operators of torch in a function that reads
+    results, such as a metric by NumPy."""
     reading: set[CallSite] = set()
     computing: list[LineCost] = []
     for line in lines:
@@ -157,8 +156,8 @@ def lines_of(costs: StepCosts, phase: Phase) -> list[LineCost]:
 
 
 def _is_same_function(call: Site, line: Site) -> bool:
-    """Whether a recorded call is in the function of a sampled line. Before Python 3.12 a comprehension is a function of
-    its own within another one."""
+    """Whether a call is in the function of a line. Before Python 3.12 a comprehension is a function within another
+    one."""
     functions = [site.function.partition(".<locals>.<")[0] for site in (call, line)]
     return call.is_in_file_of(line) and functions[0] == functions[1]
 

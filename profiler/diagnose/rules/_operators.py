@@ -63,11 +63,10 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
 
 
 def called_by_program(costs: StepCosts) -> list[OperatorLine]:
-    """The operators that neither a loader nor an optimizer calls: other rules tell of those. Some gradient functions
-    are small only within torch, and count as large: those of a line whose operators are mostly large, such as a
-    recurrent network's, and where lines are known those of none, which add up the gradient of each parameter. A line of
-    small operators in a loop has as many gradient functions: the few large ones of them, such as one that adds up what
-    the loop took from a tensor, go with the loop."""
+    """The operators that neither a loader nor an optimizer calls. Some gradient functions are small only within torch,
+    and count as large: those of a line whose operators are mostly large, such as a recurrent network's, and where lines
+    are known those of none, which add up the gradient of each parameter. The few large ones of a loop of small
+    operators, such as one that adds up what the loop took from a tensor, go with the loop."""
     rows = [row for row in costs.analysis.operators if not row.caller]
     has_lines = any(row.site for row in rows)
     is_small: dict[Site | None, bool] = {
@@ -84,10 +83,6 @@ def _is_nearly_all_small(row: OperatorLine) -> bool:
 
 
 def _with_loop(row: OperatorLine, is_small: bool) -> OperatorLine:
-    """The gradient functions of a line.
-
-    :param is_small: whether the line's operators are mostly small.
-    """
     if not is_small:
         return replace(row, small_count=0, small_seconds=0.0)
     is_loop = row.site is not None and _is_nearly_all_small(row)
@@ -101,10 +96,7 @@ def _is_mostly_small(row: OperatorLine) -> bool:
 
 
 def _small_seconds(rows: Sequence[OperatorLine], whole: float, computing: float) -> float:
-    """The seconds of small operators among those of a line.
-
-    :param whole: what the line takes to compute and to call; of that, `computing` is certainly in operators.
-    """
+    """The seconds of small operators among those of a line, which takes `whole` to compute and to call."""
     seconds = sum(row.seconds for row in rows)
     mostly = [row for row in rows if _is_mostly_small(row)]
     small = _small(mostly)
@@ -126,14 +118,13 @@ def _small(rows: Iterable[OperatorLine]) -> float:
 
 
 def called_from(parts: Mapping[Site, Mapping[str, Cost]], *names: str) -> dict[str, Cost]:
-    """The sums over all lines of these categories."""
     here = {name: [by_name[name] for by_name in parts.values() if name in by_name] for name in names}
     return {name: whole_cost(costs) for name, costs in here.items() if costs}
 
 
 def within_step(costs: StepCosts, claimed: Mapping[str, Cost]) -> dict[str, Cost]:
     """What is claimed of the categories of calls. What exceeds one of them counts as another: samples tell Python from
-    computing at a line only roughly, and the records of hooks tell how much a step has of each."""
+    computing at a line only roughly."""
     fits, excess = dict[str, Cost](), NOTHING
     for name, cost in claimed.items():
         share = min(1.0, costs.cost(name).seconds / cost.seconds) if cost.seconds else 1.0

@@ -25,8 +25,7 @@ _OTHERS: Final = ("waiting", "compute", "python", "framework")
 
 def with_stage_cost(costs: StepCosts, stage: Stage, claimed: Mapping[str, Cost]) -> dict[str, Cost]:
     """What is claimed for a stage that some steps have, with the rest of the time that these steps take more than
-    others: the work around the stage that no hook records, and what it does to the rest of the step. The rest counts
-    only where it is less than what is claimed, since steps with a stage may do other work, too."""
+    others, where that is less than what is claimed: steps with a stage may do other work, too."""
     whole, known = costs.analysis.stage_costs.get(stage), total_seconds(claimed)
     if whole is None or costs.has_queue or not known < whole.low or known < MOST * whole.seconds:
         return dict(claimed)
@@ -43,19 +42,15 @@ def checkpoint_sites(costs: StepCosts) -> tuple[Site, ...]:
 
 
 def work_values(costs: StepCosts, calls: str) -> dict[str, str | None]:
-    """What the texts tell of work: the function that does it, and the same again where that is a validation by its
-    name, and no model is recorded to be in evaluation mode.
-
-    :param calls: the function; empty: not known.
-    """
+    """The name of the function that does work, and again where that is a validation which no model in evaluation mode
+    shows."""
     name = f"{calls}()" if calls else None
     is_validation = _VALIDATION.search(calls.rpartition(".")[2]) and costs.phase(Stage.EVALUATION) is None
     return {"calls": name, "validation": name if is_validation else None}
 
 
 def other_spikes(costs: StepCosts) -> Spikes | None:
-    """The regular long steps, where samples tell the line of their extra work, and it is no recorded stage that another
-    rule judges, such as a checkpoint."""
+    """The regular long steps, where samples tell the line of their work, and it is no stage of another rule."""
     spikes = costs.analysis.spikes
     if spikes is None or not spikes.every or not spikes.lines or costs.has_queue:
         return None
@@ -65,16 +60,16 @@ def other_spikes(costs: StepCosts) -> Spikes | None:
 
 
 def extra_seconds(costs: StepCosts, spikes: Spikes) -> float:
-    """What long steps take more than others, per step of all, without waits for a core: on a busy machine these are as
-    large a part of the extra time as of any other time."""
+    """What long steps take more than others, per step of all, without waits for a core, which they have as other time
+    has."""
     parts = spikes.categories or {name: cost.seconds for name, cost in costs.categories.items()}
     whole, waits = sum(parts.values()), sum(parts.get(name, 0.0) for name in CORELESS_CATEGORIES)
     return spikes.share * costs.seconds * (1.0 - waits / whole if whole else 1.0)
 
 
 def checkpoint_costs(costs: StepCosts) -> dict[str, Cost]:
-    """What regular long steps take more than others, where most of that is recorded to be a checkpoint, or where they
-    call the function that writes it."""
+    """What regular long steps take more than others, where that is mostly a checkpoint or calls the function that
+    writes it."""
     spikes, sites = costs.analysis.spikes, checkpoint_sites(costs)
     if spikes is None or not spikes.every or not sites or costs.has_queue:
         return {}

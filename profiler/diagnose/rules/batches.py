@@ -52,8 +52,8 @@ _OPENING: Final = frozenset(
 
 
 def _opened(source: str) -> str | None:
-    """The call at a line that opens the same for each item: its first argument is a constant or an attribute of the
-    dataset, and no other one is a variable. None where there is no such call."""
+    """The call at a line that opens the same for each item: its first argument is fixed, and no other one is a
+    variable."""
     for node in line_nodes(source):
         if not isinstance(node, ast.Call):
             continue
@@ -133,8 +133,7 @@ def slow_collate(costs: StepCosts) -> Claim | None:
     "operations on whole arrays. Else make a draw cheaper: keep what it looks up in arrays or lists.",
 )
 def slow_sampler(costs: StepCosts) -> Claim | None:
-    """The part of the loader's time in which it asks its sampler. Where a loader is started for each batch, another
-    rule tells why all of its indices are drawn."""
+    """The part of the loader's time in which it asks its sampler."""
     found = costs.input
     if found is None or not found.sampling or is_started_for_batches(found.use):
         return None

@@ -50,10 +50,8 @@ _ON_HOST: Final = frozenset({"device", "generator", "out", "pin_memory", None})
 
 
 def filled_on_device(source: str) -> str | None:
-    """The call that fills the tensor on the device, for `torch.zeros(4).to(device)` and the like in a line of source.
-
-    None where the line has no such call, or is only a part of a statement.
-    """
+    """The call that fills the tensor on the device, for `torch.zeros(4).to(device)` and the like in a line of
+    source."""
     for node in line_nodes(source):
         match node:
             case ast.Call(
@@ -182,8 +180,8 @@ def _is_made(node: ast.AST) -> bool:
     code="{loader:assignment}DataLoader(..., pin_memory=True); batch.to(device, non_blocking=True)",
 )
 def pageable_copies(costs: StepCosts) -> Claim | None:
-    """The time in which a device only receives from pageable memory. Copies to the host are reads of results, for which
-    page-locked memory alone does not help: other rules judge them."""
+    """The time in which a device only receives from pageable memory. For reads of results, that memory alone does not
+    help."""
     claimed = device_cost(costs, lambda part: part.kind == "h2d" and part.memory == "pageable")
     if not claimed:
         return None

@@ -54,7 +54,7 @@ def _checks(costs: StepCosts) -> float | None:
 
 def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
     """What calls the operators, as far as the line with most small ones shows it: the cell of a recurrent network, a
-    method that changes tensors in place and without gradients, or a comprehension over some items."""
+    method that changes tensors without gradients, or a comprehension."""
     values = dict[str, str | None](cell=None, update=None, items=None)
     for site in _calling_sites(rows)[:1]:
         called = called_functions(site.source)
@@ -93,8 +93,8 @@ def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
     is_of_code=True,
 )
 def many_small_operators(costs: StepCosts) -> Claim | None:
-    """What small operators take at each line, with the time around them. Where operators were not counted, torch's own
-    Python only. Other rules judge loaders and optimizers."""
+    """What small operators take at each line, with the time around them; if none were counted, torch's own Python
+    only."""
     if costs.has_queue:  # what its kernels take is known then: other rules judge it
         return None
     rows = called_by_program(costs)
@@ -137,7 +137,6 @@ def _optimizer(costs: StepCosts) -> dict[str, Any] | None:
 
 
 def _may_be_denormal(costs: StepCosts, optimizer: Mapping[str, Any], seconds: float) -> bool:
-    """Tell whether the update takes so long that its numbers may be denormal."""
     tensors, elements = optimizer["tensors"], optimizer["elements"]
     # of small tensors the calls take most, whose time depends on the machine; ranks share caches, and threads without a
     # core wait for each other
@@ -148,7 +147,7 @@ def _may_be_denormal(costs: StepCosts, optimizer: Mapping[str, Any], seconds: fl
 
 
 def _has_fused(version: str) -> bool:
-    """Whether this version of torch has fused optimizers for the CPU: those from 2.4 on have."""
+    """Whether this version of torch has fused optimizers for the CPU."""
     numbers = version.split(".")[:2]
     return all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) >= (2, 4)
 
@@ -293,7 +292,6 @@ need the same time for each gradient of a matrix. A choice."""
 
 
 def _optimizers(costs: StepCosts) -> list[Site]:
-    """The lines that make optimizers, and so choose what is trained."""
     return [Site.from_fact(each) for each in costs.fact("optimizers") or () if "file" in each]
 
 
@@ -310,8 +308,8 @@ def _optimizers(costs: StepCosts) -> list[Site]:
     fixes=("Call detach() on what the modules with these {discarded:count} parameters give to the loss.",),
 )
 def unused_gradients(costs: StepCosts) -> Claim | Notice | None:
-    """The share of the backward passes that was measured in a few of them. The forward pass becomes cheaper, too: it
-    keeps no activations for them. Whether the program looks at these gradients itself is not known."""
+    """The share of the backward passes that was measured in a few of them. The forward pass becomes cheaper, too.
+    Whether the program looks at these gradients itself is not known."""
     fact, phase = costs.fact("unused_gradients"), costs.phase("backward")
     if not isinstance(fact, dict) or phase is None or costs.has_queue or costs.fact("device") != "cpu":
         return None
@@ -344,8 +342,8 @@ until they are kept, and checkpoints commonly save half to three quarters of the
 
 
 def _is(function: LibraryFunction, name: str) -> bool:
-    """Whether it is this function of torch: the first one is called for a tensor that was not kept, the second one is
-    the first run of a reentrant checkpoint."""
+    """Whether it is this function of torch: of a tensor that was not kept, or the first run of a reentrant
+    checkpoint."""
     return function.file == _FILE and function.name.rpartition(".")[2] == name
 
 
@@ -359,8 +357,8 @@ def _is(function: LibraryFunction, name: str) -> bool:
     "Checkpoint fewer layers, or none, as far as the memory allows.",
 )
 def activation_checkpoints(costs: StepCosts) -> Claim | Notice | None:
-    """The time in which checkpointed functions run again. With `use_reentrant=True` that is not told from the backward
-    pass within: their first run, which takes as long, stands for it."""
+    """The time in which checkpointed functions run again; with `use_reentrant=True` that of their first run, which is
+    as long."""
     lines = [Site.from_fact(line) for line in costs.fact("activation_checkpoints") or ()]
     if not lines:
         return None
@@ -393,8 +391,8 @@ _COPIES: Final = frozenset(("cat", "clone", "contiguous", "hstack", "repeat", "s
 
 
 def _allocating_sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
-    """The lines that compute most, as many as compute so long that most of this time must lie in them: samples do not
-    tell the kernel's time from other computing. Where those are too many, the lines that call functions which copy."""
+    """The lines that compute most, as many as must hold most of this time, since samples do not tell the kernel's time.
+    Where those are too many, the lines that call functions which copy."""
     lines = sorted(costs.analysis.lines, key=lambda line: -line.categories.get("compute", 0.0))
     elsewhere = costs.cost("compute").seconds
     for number, line in enumerate(lines[:MAX_SITES], 1):

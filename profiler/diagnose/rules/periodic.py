@@ -49,8 +49,7 @@ _NOT_WORK: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
     knock_out=KnockOut.STATEMENT,
 )
 def periodic_work(costs: StepCosts) -> Claim | None:
-    """The extra time of regular long steps, where samples tell its line, and no recorded stage that another rule
-    judges takes most of it."""
+    """The extra time of regular long steps, where samples tell its line, and it is no stage of another rule."""
     spikes = other_spikes(costs)
     if spikes is None:
         return None
@@ -106,10 +105,7 @@ _FLUSHES: Final = frozenset(("flush", "fsync", "fdatasync"))
 
 def _lines_by_hand(costs: StepCosts, sites: tuple[Site, ...]) -> list[LineCost]:
     """The lines that write an object to a file by a function of _WRITES, and those that flush a file in the same
-    function. None beside a device with a queue: samples do not tell what of it leaves the device idle.
-
-    :param sites: the other lines that write checkpoints.
-    """
+    function, or in one of these other `sites` that write checkpoints."""
     if costs.has_queue:
         return []
     called = [(line, set(called_functions(line.site.source))) for line in costs.analysis.lines]
@@ -128,8 +124,7 @@ def _lines_by_hand(costs: StepCosts, sites: tuple[Site, ...]) -> list[LineCost]:
     knock_out=KnockOut.STATEMENT,
 )
 def synchronous_checkpoint(costs: StepCosts) -> Claim | None:
-    """The time in which checkpoints are written, and of other work for them: what regular steps take for it, or waits
-    in the same function for a file to reach the disk, or to take the place of another one."""
+    """The time in which checkpoints are written, and of regular work or waits for the disk around it."""
     claimed, sites = take(costs, "checkpoint"), checkpoint_sites(costs)
     by_hand = _lines_by_hand(costs, sites)
     if not claimed and not by_hand:
@@ -172,8 +167,8 @@ OPERATORS: Final = ("compute", "framework")
     is_of_code=True,
 )
 def work_after_update(costs: StepCosts) -> Claim | None:
-    """The operators after the optimizer's step, as far as other rules leave them: rules for Python, waits, logging and
-    checkpoints tell more of the rest."""
+    """The operators after the optimizer's step: rules for Python, waits, logging and checkpoints tell more of the
+    rest."""
     phase = costs.phase(AFTER_OPTIMIZER)
     if phase is None or costs.has_queue:
         return None

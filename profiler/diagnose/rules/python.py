@@ -45,11 +45,8 @@ def _comprehension(sites: Sequence[Site]) -> str | None:
 
 
 def _computing_of_loops(costs: StepCosts) -> Cost | None:
-    """What seems to be computing at lines of Python that call hardly any operator. Whether a sample was Python is known
-    only from those of the GIL's holder, for all lines together.
-
-    Nothing where most of Python's time is collecting garbage, at lines that are not known.
-    """
+    """What seems to be computing at lines of Python that call hardly any operator: samples tell the two apart only for
+    all lines together. Nothing where most of Python's time is collecting garbage, at lines that are not known."""
     if costs.has_queue or costs.collecting >= MOST * costs.cost("python").seconds:
         return None
     lines = [
@@ -63,8 +60,8 @@ def _computing_of_loops(costs: StepCosts) -> Cost | None:
 
 
 def _is_of_library(costs: StepCosts, site: Site) -> bool:
-    """Whether a line starts the loop of a library, such as `trainer.fit()`, or steps an environment that a library
-    simulates: that Python is not the program's."""
+    """Whether a line starts the loop of a library, such as `trainer.fit()`, or steps an environment that one
+    simulates."""
     line = next((line for line in costs.analysis.lines if line.site == site), None)
     if line is None:
         return False
@@ -153,8 +150,7 @@ def deep_copies(costs: StepCosts) -> Claim | None:
     knock_out=KnockOut.LINE,
 )
 def repeated_concatenation(costs: StepCosts) -> Claim | None:
-    """The time at lines such as `self.keys = torch.cat([self.keys, new])`. None beside a device with a queue: samples
-    do not tell what of it leaves the device idle."""
+    """The time at lines such as `self.keys = torch.cat([self.keys, new])`."""
     lines = () if costs.has_queue else tuple(line for line in costs.analysis.lines if appended(line.site))
     claimed, sites = frame_costs(lines), frame_sites(lines)
     if not claimed:
@@ -186,8 +182,8 @@ def garbage_collection(costs: StepCosts) -> Claim | None:
 
 
 def _is_within(line: Site, hook: Site) -> bool:
-    """Whether a line is one of a hook, or of a function or comprehension within it. All lambdas of a function have one
-    name: only the line tells them apart."""
+    """Whether a line is one of a hook, or of a function within it. Only the line tells the lambdas of a function
+    apart."""
     is_inner = line.function.startswith(f"{hook.function}.<locals>.")
     if hook.function.endswith("<lambda>") and line.line != hook.line:
         return False
@@ -205,8 +201,7 @@ def _is_within(line: Site, hook: Site) -> bool:
     knock_out=KnockOut.STATEMENT,
 )
 def module_hooks(costs: StepCosts) -> Claim | None:
-    """The time at lines of hooks that leave the graph of gradients: others may compute a part of the loss. None beside
-    a device with a queue: samples do not tell what of it leaves the device idle."""
+    """The time at lines of hooks that leave the graph of gradients: others may compute a part of the loss."""
     facts = () if costs.has_queue else costs.fact("module_hooks") or ()
     hooks = {Site.from_fact(each) for each in facts if each.get("is_outside")}
     lines = tuple(line for line in costs.analysis.lines if any(_is_within(line.site, hook) for hook in hooks))
@@ -223,8 +218,7 @@ _WAITS: Final = (ThreadState.LOCK, ThreadState.NETWORK, ThreadState.CHILD, Threa
 
 
 def _main_line(holder: ThreadActivity) -> Site | None:
-    """The line at which a thread most often runs, or waits for the GIL or a core; None unless its function has most of
-    this time."""
+    """The line at which a thread most often runs or is ready to run; None unless its function has most of this time."""
     if not holder.lines:
         return holder.site if holder.share_at_site > MOST else None
     shares = [(line.share * _running_part(line), line.site) for line in holder.lines]
@@ -235,7 +229,6 @@ def _main_line(holder: ThreadActivity) -> Site | None:
 
 
 def _running_part(line: LineCost) -> float:
-    """The part of the time at this line in which the thread does not wait without the GIL."""
     whole = sum(line.categories.values())
     return 1.0 - sum(line.categories.get(state, 0.0) for state in _WAITS) / whole if whole else 1.0
 
@@ -308,8 +301,8 @@ def thread_holds_gil(costs: StepCosts) -> Claim | None:
     knock_out=KnockOut.STATEMENT,
 )
 def blocked_thread(costs: StepCosts) -> Claim | None:
-    """The waits that other rules leave, at most the time in which its clocks show it blocked: samples tell
-    waits from computing only roughly."""
+    """The waits that other rules leave, at most what its clocks show: samples tell waits from computing only
+    roughly."""
     claimed = take(costs, "waiting")
     if not claimed:
         return None

@@ -44,8 +44,7 @@ _MOST_STEPS: Final = 0.5
     "    loss = criterion(model(inputs), targets) / passes\n    loss.backward()",
 )
 def gradient_sync_in_accumulation(costs: StepCosts) -> Claim | None:
-    """The part of the communication, and of waits for other ranks in backward passes, that the sum of the gradients
-    does not need: all synchronizations of a step but the last."""
+    """The part of the communication, and of waits for other ranks, of all synchronizations of a step but the last."""
     repeated = costs.analysis.value(f"{REPEATED_GRADIENT_SYNCS}_per_step") or 0.0
     if repeated < _MOST_STEPS:
         return None

@@ -106,8 +106,8 @@ def debug_mode(costs: StepCosts) -> Claim | None:
     "program that reads memory which it never wrote needs these values.",
 )
 def memory_fills(costs: StepCosts) -> Claim | RunClaim | None:
-    """Claim the time of a device that fills new memory, and its idle time while the host launches that. In a recorded
-    run only the setting is known."""
+    """The time of a device that fills new memory, and its idle time while the host launches that; of a run, the
+    setting."""
     if costs.fact("fills_memory"):
         sites = setting_line(costs, "deterministic")
         return RunClaim(sites=sites, confidence=Confidence.MEDIUM)
@@ -149,8 +149,7 @@ def profiler_left_on(costs: StepCosts) -> Claim | None:
 
 
 def _own_waits(costs: StepCosts) -> dict[str, Cost]:
-    """The waits for a core, at most as long as other threads and processes of the program run: beyond that, other
-    programs have the cores."""
+    """The waits for a core, at most as long as other threads and processes of the program run."""
     claimed, cpu = take(costs, *CORELESS_CATEGORIES), costs.analysis.value("host_cpu")
     if cpu is None or "core" not in claimed:
         return claimed
@@ -166,7 +165,7 @@ _BESIDE: Final = 0.5
 
 
 class _Excess(NamedTuple):
-    """More threads than cores."""
+    """More threads than cores, which are one at least."""
 
     threads: int
     cores: float
@@ -181,10 +180,8 @@ class _Excess(NamedTuple):
 
 
 def _excess_threads(costs: StepCosts, category: str) -> _Excess | None:
-    """Compare the threads that compute with the cores for them; None where these are enough or not known.
-
-    :param category: `throttled` where the CPU quota limits the cores, else `core`.
-    """
+    """Compare the threads that compute with the cores for them, or with the quota; None where these are enough or not
+    known."""
     analysis = costs.analysis
     facts, host = analysis.info.facts, analysis.info.host
     threads, cores, quota = facts.get("torch_threads"), costs.number("cores"), costs.number("cpu_quota")
@@ -329,8 +326,8 @@ def throttled(costs: StepCosts) -> Claim | None:
     "Take reads of values, prints and branches on tensors out of the compiled code; fullgraph=True tells the reason.",
 )
 def graph_breaks(costs: StepCosts) -> RunClaim | None:
-    """The graph breaks of compiled code. What they cost is not known: a compiler would fuse across them, and how much
-    that saves depends on the device."""
+    """The graph breaks of compiled code. What they cost is not known: it depends on what would be fused, and on the
+    device."""
     breaks = costs.fact("graph_breaks") or ()
     if not breaks or not costs.fact("compile"):
         return None

@@ -162,8 +162,7 @@ _PHASES: Final = {
 
 
 def _are_growing(usual: Quartiles) -> bool:
-    """Whether these times grow from third to third of the steps, and most of the last ones are longer than most of the
-    first."""
+    """Whether these times grow from third to third, and most of the last ones are longer than most of the first."""
     (_, begin, first_high), (_, middle, _), (last_low, end, _) = usual
     return end >= _GROWS * begin and _GOES_ON * begin <= middle <= end / _GOES_ON and last_low > first_high
 
