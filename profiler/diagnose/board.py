@@ -9,16 +9,7 @@ from functools import cached_property
 from typing import Final, TypeVar
 
 from profiler.analyse.finding import Place
-from profiler.analyse.ledger.cells import (
-    DEVICE,
-    GARBAGE_KIND,
-    IMPORT_KIND,
-    MAIN,
-    Cell,
-    Ledger,
-    Owner,
-    Period,
-)
+from profiler.analyse.ledger.cells import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Ledger, Owner, Period
 from profiler.analyse.model import LineCost
 from profiler.diagnose.model import MOST, WORTH_NAMING
 from profiler.diagnose.rule import MAX_SITES, Claim, Cost, StepCosts, total_seconds

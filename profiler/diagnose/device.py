@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.model import (
-    LEAST_STEPS,
-    UNATTRIBUTED,
-    WITH_WORK,
-    Analysis,
-    HostState,
-    IdleBlame,
-    Measure,
-    Topic,
-)
+from profiler.analyse.model import LEAST_STEPS, UNATTRIBUTED, WITH_WORK, Analysis, HostState, IdleBlame, Measure, Topic
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
 from profiler.diagnose.model import (

@@ -26,14 +26,11 @@ HANDOVER: Final = 1e-3
 """Seconds that the training process spends on receiving a batch of two small tensors from a worker: 0.6 to 1.0 ms of
 CPU time (torch 2.13, one core of an EPYC). Workers that save less than that per batch make a program slower."""
 _UNEVEN: Final = 0.2
-"""By how much the share of its time in which the busiest worker works exceeds the mean where batches are uneven. A
-choice."""
+"""By how much the share of time in which the busiest worker works exceeds the mean of uneven batches. A choice."""
 _FREE: Final = 0.5
-"""Cores that are free on average from which workers that do not run do not wait for one. A choice: half of the time one
-core has nothing to do."""
+"""Cores that are free on average from which workers that do not run do not wait for one. A choice."""
 _STARTS: Final = 0.5
-"""A loader that starts more often than this for each batch is started for single batches. A loader whose epochs have
-two batches or more starts less often."""
+"""Starts of a loader for each batch above which it is started for single ones: epochs of two batches have fewer."""
 _LOADER: Final = "torch/utils/data/dataloader.py"
 _NEXT_INDEX: Final = "_next_index"
 """The file and the name of the function of torch's loader that asks its sampler for the indices of a batch."""

@@ -271,8 +271,7 @@ _KNOWN: Final = (
         anywhere=True,
     ),
 )  # fmt: skip
-_CONSTANT: Final = ("arange", "linspace", "eye", "tril", "triu")
-_BUILT_IN: Final = ("sum", "max", "min", "list", "sorted")
+_CONSTANT: Final = ("arange", "linspace", "eye", "tril", "triu", "tensor")
 
 
 class Cured(NamedTuple):
@@ -339,9 +338,9 @@ def _called_with(place: Place) -> Iterator[str]:
     """What a line does, where a single call of it, or an assignment, stands for its time."""
     nodes = list(line_nodes(place.site.source))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    names = [ast.unparse(call.func).rpartition(".")[2] for call in calls]
-    is_torch = [ast.unparse(call.func).startswith("torch.") for call in calls]
-    if "__iter__" in place.inside and set(names) & set(_BUILT_IN):
+    functions = [ast.unparse(call.func) for call in calls]
+    names = [function.rpartition(".")[2] for function in functions]
+    if "__iter__" in place.inside and {"sum", "max", "min", "list", "sorted"} & set(names):
         yield "sum(tensor)"
     for call, name in zip(calls, names, strict=True):
         without = any(each.arg == "replace" and ast.unparse(each.value) == "False" for each in call.keywords)
@@ -352,7 +351,7 @@ def _called_with(place: Place) -> Iterator[str]:
     yield from _written(calls)
     if not place.package:
         yield from filter(None, map(_searched, nodes))
-    if calls and all(is_torch) and all(name in _CONSTANT or name == "tensor" for name in names):
+    if calls and all(each.startswith("torch.") for each in functions) and set(names) <= set(_CONSTANT):
         listed = [call.args[0] for call, name in zip(calls, names, strict=True) if name == "tensor" and call.args]
         if not listed or all(isinstance(each, ast.List) for each in listed):
             yield "constant tensor"

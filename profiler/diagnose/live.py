@@ -27,8 +27,7 @@ _IDLE_GPU: Final = 0.5
 _CROWDED: Final = 0.3
 """Share of time without a free core from which there are too few cores."""
 _WORKING: Final = 0.5
-"""A worker that uses at least this many cores is working. One that is ahead of the program waits for a free place in
-the queue."""
+"""Cores from which a worker is working. One that is ahead of the program waits for a free place in the queue."""
 _MUCH: Final = 0.3
 """Share of the last seconds from which a recorded part of the steps is named."""
 _ON_DISK: Final = "D"

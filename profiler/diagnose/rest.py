@@ -70,8 +70,7 @@ from profiler.run.model import Site
 _STAGES: Final = (AFTER_OPTIMIZER, *(stage for stage in INTERRUPTIONS if stage != Stage.NO_GRADIENTS))
 """Work without gradients may be an update of parameters, and is no stage here."""
 MUCH_UPDATING: Final = 1 / 3
-"""Share of a step from which the optimizer's step is told apart. A choice: below it an update is a usual part of a
-step."""
+"""Share of a step from which the optimizer's step is told apart. A choice: less is a usual part of a step."""
 _BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
 """Categories that take the host's time whether the device is busy or not; in all others it may be waiting for it."""
 _CHANCE: Final = 0.03

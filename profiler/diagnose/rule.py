@@ -15,16 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, GainMethod, RuleText
-from profiler.analyse.ledger.cells import (
-    DEVICE,
-    GARBAGE_KIND,
-    IMPORT_KIND,
-    MAIN,
-    Cell,
-    Owner,
-    Period,
-    Recurrence,
-)
+from profiler.analyse.ledger.cells import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Owner, Period, Recurrence
 from profiler.analyse.model import (
     COMMUNICATING,
     COPYING,

@@ -9,15 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from profiler.analyse.ledger.cells import Owner
-from profiler.analyse.model import (
-    AFTER_OPTIMIZER,
-    COMMUNICATING,
-    COPYING,
-    ELSEWHERE,
-    UNATTRIBUTED,
-    UPDATE,
-    Stage,
-)
+from profiler.analyse.model import AFTER_OPTIMIZER, COMMUNICATING, COPYING, ELSEWHERE, UNATTRIBUTED, UPDATE, Stage
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     CODE_OF,

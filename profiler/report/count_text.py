@@ -258,17 +258,3 @@ def _line(kind: CountKind, line: LineCount) -> str:
     return shortened(f"{text}  {source}" if source and len(text) + 10 < _WIDTH else text, _WIDTH)
 
 
-def frame_text(frame: Site) -> str:
-    """The line of a library that makes calls."""
-    return library_line(short_path(frame.file), frame.line, frame.function)
-
-
-def _frame_line(frame: Site) -> str:
-    text = f"{'':12}{frame_text(frame)}"
-    return shortened(f"{text}  {frame.source}" if frame.source and len(text) + 10 < _WIDTH else text, _WIDTH)
-
-
-def names_text(kind: CountKind, line: LineCount) -> str:
-    """The operators or calls of a line; several operators with their numbers in a usual step."""
-    names = [(_name_text(kind, name), usual) for name, usual in line.names if name]
-    if len(names) == 1 or kind is not CountKind.OPERATOR:

@@ -21,15 +21,7 @@ from profiler.analyse.finding import (
     Place,
 )
 from profiler.analyse.ledger.cells import Owner, Period
-from profiler.analyse.model import (
-    BETWEEN_BATCHES,
-    MARKED_DATA,
-    RECEIVE,
-    THE_LOADER,
-    Analysis,
-    DevicePart,
-    InputPart,
-)
+from profiler.analyse.model import BETWEEN_BATCHES, MARKED_DATA, RECEIVE, THE_LOADER, Analysis, DevicePart, InputPart
 from profiler.core.syntax import called_functions, parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.diagnose.model import (
@@ -324,7 +316,7 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
     for gain in finding.gains:
         is_figure = gain.low != gain.high and gain.factor <= MOST_FACTOR
         interval = f" ({significant(gain.low, 3)} to {ratio(gain.high)})" if is_figure else ""
-        how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
+        how = _METHODS[gain.method]
         how += f"; {_WHY_LEAST[gain.method is GainMethod.KNOCK_OUT]}" if gain.is_least else ""
         how += "; it holds where the work is left out entirely" if gain.is_most else ""
         texts.append(f"{factor_text(gain)}{interval}: {how}.")
@@ -351,7 +343,7 @@ _METHODS: Final[Mapping[str, str]] = {
     GainMethod.REPLAY: "predicted by simulating the recorded steps with the cure",
     GainMethod.KNOCK_OUT: "measured by `try`, which ran the program without this cause",
 }
-"""Method of a prediction -> how it was made; of others the name tells."""
+"""Method of a prediction -> how it was made."""
 NO_GAIN: Final = 1.05
 """Gain below which nothing is left that a measurement would show: of single runs on a shared machine, throughput
 spreads by some 5%."""

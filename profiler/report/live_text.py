@@ -67,7 +67,7 @@ _LIVE_PARTS: Final[Mapping[str, str]] = {
 
 
 def live_findings(analysis: Analysis, whole: str = "") -> tuple[str, ...]:
-    """What the rules say about a running program so far, with what to do about it, and how many cannot judge it."""
+    """What the rules say about a running program so far, in shares of `whole`, and how many of them cannot judge it."""
     chosen = [each for each in told(analysis.findings) if each.has_cure][:2]
     with_core = f"{whole} in which it has a core" if whole else ""
     wholes = (with_core if left_out_text(each) else whole for each in chosen)

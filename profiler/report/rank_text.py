@@ -60,11 +60,11 @@ def collective_sentences(ledger: RankLedger) -> list[str]:
     ]
 
 
-def rank_sentences(ledger: RankLedger) -> list[str]:
-    """All sentences on the ranks, in the order of the verdict."""
+def rank_sentences(ledger: RankLedger, gain: str = "", of_rank: Sequence[str] = ()) -> list[str]:
+    """All sentences on the ranks, in the order of the verdict, with those on the gain and on the late rank itself."""
     straggler, balance = straggler_sentence(ledger), balance_sentence(ledger)
     collectives = collective_sentences(ledger)
-    return [*filter(None, [straggler, balance, *collectives] if straggler else [*collectives, balance])]
+    return [*filter(None, [straggler, gain, balance, *of_rank, *collectives] if straggler else [*collectives, balance])]
 
 
 def collective_name(wait: CollectiveWait) -> str:

@@ -30,18 +30,8 @@ from profiler.diagnose.model import (
     is_worth,
 )
 from profiler.report.category_text import CATEGORIES, STAGES
-from profiler.report.finding_text import (
-    finding_sentence,
-    gain_text,
-    left_out_text,
-    of_whole_run,
-    told,
-)
-from profiler.report.rank_text import (
-    balance_sentence,
-    collective_sentences,
-    straggler_sentence,
-)
+from profiler.report.finding_text import finding_sentence, gain_text, left_out_text, of_whole_run, told
+from profiler.report.rank_text import rank_sentences
 from profiler.report.text import (
     THREAD_STATES,
     at,
@@ -103,14 +93,12 @@ def run_statement(run: RunDiagnosis) -> Statement:
         sentences = [*shown[:1], state, *of_run, " ".join(filter(None, (steps, outside))), *shown[1:], *notes]
     sentences += [*filter(None, map(left_out_text, named))][:1]
     sentences = [*filter(None, sentences)]
-    if ranks is not None:
-        straggler, balance = straggler_sentence(ranks), balance_sentence(ranks)
-        if straggler:
-            gain = _late_gain(late[0]) if late else ""
-            of_rank = [f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]] if sentences else []
-            sentences = [straggler, gain, balance, *of_rank, *collective_sentences(ranks)]
-        else:
-            sentences += [*collective_sentences(ranks), balance]
+    if ranks is not None and ranks.straggler:
+        if sentences:
+            sentences[0] = f"On rank {ranks.analysed}: {sentences[0]}"
+        sentences = rank_sentences(ranks, _late_gain(late[0]) if late else "", sentences)
+    elif ranks is not None:
+        sentences += rank_sentences(ranks)
     headline, *details = filter(None, sentences)
     return Statement(headline, tuple(details))
 

@@ -27,8 +27,7 @@ from profiler.run.model import Site
 MOST_WORKERS: Final = 32
 """Workers that a finding suggests at most: each is a process with its own copy of the program's imports."""
 _ONE: Final = 0.8
-"""Share of the time in loaders from which one of them is what a finding is about. A choice: the others are then, at
-most, a quarter of it."""
+"""Share of the time in loaders from which a finding is about one of them. A choice: the others have a quarter of it."""
 SLOW: Final = (
     InputAdvice.USE_WORKERS,
     InputAdvice.CHEAP_BATCHES,

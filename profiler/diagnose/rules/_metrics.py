@@ -28,8 +28,7 @@ from distributions."""
 _TRAINING: Final = ("torch/amp/", "torch/autograd/", "torch/nn/utils/clip_grad.py", "torch/optim/")
 """Files and folders of functions below which lines train a model."""
 _NUMBERS: Final = ("item", "float", "tolist")
-"""Operations by which the host reads numbers. A result that is read as an array, or as an index, is often used in the
-same step."""
+"""Operations by which the host reads numbers. Arrays and indices are often used in the same step."""
 _CHOICES: Final = re.compile(r"(sample|multinomial|rand)\w*\(|\brandom\.")
 """Calls by which a program that acts or generates text chooses what it does next."""
 _SCALED: Final = re.compile(r"^(?=.*\bgrads?\b).*((mul|div|clamp|copy)_\(|[*/]=)")
@@ -38,7 +37,6 @@ _NEAR: Final = 8
 """Lines below one that computes a result at which it is read at most: what is read farther below is used for more."""
 _OFTEN: Final = 0.5
 """Calls per step from which a line reads a value in each step. A choice: fewer are work of every so many steps."""
-
 _KINDS: Final = ("sync", "would_sync", "might_sync")
 """Kinds of calls by which the host reads a result: `item()`, `tolist()`, `float()`."""
 
@@ -60,7 +58,7 @@ def metric_lines(costs: StepCosts) -> tuple[tuple[LineCost, ...], float]:
     reading, computing = lines_read(_own_lines(costs, using), calls)
     chosen = {line.site: line for line in computing}
     judged = {site.place for site in learning} | _lines_in(costs, Stage.EVALUATION)
-    for line in lines_above(costs, _is_metric):
+    for line in lines_above(costs, lambda each: each.file.startswith(_LIBRARIES)):
         if line.site.place in judged:  # some losses are functions of these libraries
             continue
         # of several functions above one another, the outermost takes most
@@ -69,10 +67,6 @@ def metric_lines(costs: StepCosts) -> tuple[tuple[LineCost, ...], float]:
     lines = sorted(chosen.values(), key=lambda line: -line.seconds_per_step)
     is_told = sum(line.active for line in lines) >= NAMED * costs.active
     return (tuple(lines), sum(call.calls_per_step for call in reading)) if is_told else ((), 0.0)
-
-
-def _is_metric(function: LibraryFunction) -> bool:
-    return function.file.startswith(_LIBRARIES)
 
 
 def _uses_model(function: LibraryFunction) -> bool:

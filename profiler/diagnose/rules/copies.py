@@ -107,8 +107,7 @@ def made_on_host(costs: StepCosts) -> Claim | None:
 MANY: Final = 10.0
 """Copies per step of one line. A choice: a batch has a handful of tensors."""
 TINY: Final = 1 << 14
-"""Bytes of a copy below which its time is that of the call: at the 10 GB/s of a slow link, 1.6 µs, and a call takes
-some 5 µs."""
+"""Bytes of a copy below which its time is that of the call: 1.6 µs at the 10 GB/s of a slow link; a call takes 5 µs."""
 
 
 @rule(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
-from profiler.analyse.model import BACKWARD, UPDATE, LibraryFunction, OperatorLine, Stage
+from profiler.analyse.model import BACKWARD, UPDATE, OperatorLine, Stage
 from profiler.core.notice import Notice
 from profiler.core.syntax import called_functions, line_nodes
 from profiler.diagnose.model import MOST, NAMED, WORTH_NAMING
@@ -55,17 +55,18 @@ def _checks(costs: StepCosts) -> float | None:
 def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
     """What calls the operators, as far as the line with most small ones shows it: the cell of a recurrent network, a
     method that changes tensors without gradients, or a comprehension."""
-    values = dict[str, str | None](cell=None, update=None, items=None)
-    for site in _calling_sites(rows)[:1]:
-        called = called_functions(site.source)
-        looped = [ast.unparse(node.iter) for node in line_nodes(site.source) if isinstance(node, ast.comprehension)]
-        cells = [name for name in (site.function.removesuffix(".forward"), *called) if _CELL.search(name)]
-        in_place = [method for name in called if (method := name.rpartition(".")[2]) in _IN_PLACE]
-        learning = {row.site for row in rows if row.is_backward and row.site}
-        values["cell"] = next((f"{name}()" for name in cells), None)
-        values["update"] = next((f"{name}()" for name in in_place if learning and site not in learning), None)
-        values["items"] = next(iter(looped), None)
-    return values
+    site = next(iter(_calling_sites(rows)), None)
+    if site is None:
+        return {}
+    called, learning = called_functions(site.source), {row.site for row in rows if row.is_backward and row.site}
+    looped = (ast.unparse(node.iter) for node in line_nodes(site.source) if isinstance(node, ast.comprehension))
+    cells = (name for name in (site.function.removesuffix(".forward"), *called) if _CELL.search(name))
+    in_place = (method for name in called if (method := name.rpartition(".")[2]) in _IN_PLACE)
+    return {
+        "cell": next((f"{name}()" for name in cells), None),
+        "update": next((f"{name}()" for name in in_place if learning and site not in learning), None),
+        "items": next(looped, None),
+    }
 
 
 @rule(
@@ -287,8 +288,7 @@ def zero_filled_gradients(costs: StepCosts) -> Claim | None:
 
 
 _ASSUMED_SHARE: Final = 0.1
-"""Part of the cost from which it counts as an estimate. A function that computes needed gradients, too, is taken to
-need the same time for each gradient of a matrix. A choice."""
+"""Assumed part of the cost from which it is an estimate: each gradient of a matrix is taken to need the same time."""
 
 
 def _optimizers(costs: StepCosts) -> list[Site]:
@@ -341,12 +341,6 @@ _MOST_MEMORY: Final = 0.25
 until they are kept, and checkpoints commonly save half to three quarters of the memory."""
 
 
-def _is(function: LibraryFunction, name: str) -> bool:
-    """Whether it is this function of torch: of a tensor that was not kept, or the first run of a reentrant
-    checkpoint."""
-    return function.file == _FILE and function.name.rpartition(".")[2] == name
-
-
 @rule(
     "activation-checkpoints",
     "Activations are computed twice although there is memory to keep them",
@@ -368,10 +362,10 @@ def activation_checkpoints(costs: StepCosts) -> Claim | Notice | None:
     peak, memory = costs.analysis.value("peak_memory"), min(sizes, default=0.0)
     if not peak or peak > _MOST_MEMORY * memory:
         return None
-    again = lines_above(costs, lambda each: _is(each, "unpack_hook")) or lines_above(
-        costs, lambda each: _is(each, "forward")
-    )
-    claimed = frame_costs(again)
+    # the first is called for a tensor that was not kept, the second is the first run of a reentrant checkpoint
+    of_torch = [(each.name.rpartition(".")[2], each.below) for each in costs.analysis.library if each.file == _FILE]
+    runs = (tuple(line for name, line in of_torch if name == wanted) for wanted in ("unpack_hook", "forward"))
+    claimed = frame_costs(next(filter(None, runs), ()))
     values = {"peak": peak, "memory": memory}
     # the first run is slower too: it notes the state of random numbers, and keeps the inputs
     return Claim(claimed, largest_sites(lines), values, is_least=True) if claimed else None
@@ -399,12 +393,10 @@ def _allocating_sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
         elsewhere -= line.categories.get("compute", 0.0)
         if claimed - elsewhere >= MOST * claimed:
             return tuple(each.site for each in lines[:number])
-    copying = (line for line in lines if _copies(line.site.source))
+    copying = (
+        line for line in lines if {name.rpartition(".")[2] for name in called_functions(line.site.source)} & _COPIES
+    )
     return largest_sites(line.site for line in copying if line.active >= NAMED * costs.active)
-
-
-def _copies(source: str) -> bool:
-    return any(name.rpartition(".")[2] in _COPIES for name in called_functions(source))
 
 
 @rule(

@@ -127,8 +127,7 @@ def memory_fills(costs: StepCosts) -> Claim | RunClaim | None:
 
 _FILE: Final = "torch/profiler/profiler.py"
 _FUNCTIONS: Final = ("profile.step", "_KinetoProfile.start", "profile.start", "_KinetoProfile.stop", "profile.stop")
-"""Functions of that file that a program calls in or between its steps: they start and stop the profiler, and make a
-table or a trace of what it recorded."""
+"""Functions of that file that a program calls in its steps: they start and stop the profiler, and make its results."""
 
 
 @rule(
