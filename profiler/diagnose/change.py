@@ -96,8 +96,7 @@ def _gains(slow: Mapping[str, float], fast: Mapping[str, float]) -> dict[str, fl
 
 
 def _core_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) -> TimeChange | None:
-    """The change of the waits for a core, where it explains more of the step time than any phase; they fall into every
-    phase."""
+    """The change of the waits for a core, which fall into every phase, where it explains more than any phase does."""
     long, short = ((_host_seconds(each) or {}).get("core") for each in (slow, fast))
     if gain <= 0 or long is None or short is None or long - short < _ALONE * gain:
         return None

@@ -19,7 +19,7 @@ from profiler.run.model import RunInfo
 COUNTERS: Final = ("syncs", "would_sync", "h2d", "d2h", "allocations", "launches")
 """Counters that a verdict may name, the most telling first."""
 _MAX_SLOWDOWN: Final = 1.5
-"""A breakdown pass that is slower than its light runs by more than this factor gives no cause: recording distorts it."""
+"""A breakdown pass that is slower than its light runs by more than this gives no cause: recording distorts it."""
 _MAX_COUNTERS: Final = 2
 _MIN_FACTOR: Final = 1.5
 """A counter that changed by less is not named."""

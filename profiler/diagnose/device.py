@@ -33,8 +33,7 @@ _LAUNCH_CALLS: Final = ("launch", "memset", "event")
 
 
 def diagnose_device(analysis: Analysis) -> RunDiagnosis | None:
-    """How busy the device was, or why its idle time was not measured; None where the run does not tell when it was
-    busy."""
+    """How busy the device was, or why its idle time was not measured; None where the run does not tell when."""
     device = stated_device(analysis.info.facts, analysis.info.devices)
     busy = analysis.measures.get("device_utilization")
     parts = analysis.device_parts
@@ -63,8 +62,7 @@ def is_sampled(busy: Measure) -> bool:
 
 
 def program_blame(analysis: Analysis) -> list[IdleBlame]:
-    """The idle time that the program can change: not what recording took, nor what may have been work from before a
-    trace."""
+    """The idle time but for what recording took, and what may have been work from before a trace began."""
     return [row for row in analysis.idle if row.state not in (HostState.RECORDING, HostState.EARLIER_WORK)]
 
 

@@ -93,8 +93,7 @@ def _with_lines_of_cures(findings: Iterable[Finding], costs: StepCosts) -> Itera
 
 
 def with_growth(finding: Finding, growth: Finding | None) -> Finding:
-    """The finding with the advice against growth, if most of it is at the line that grows. What is general, such as
-    letting a loader do the work, does not stop that."""
+    """The finding with the advice against growth, if most of it is at the line that grows; not if it is general."""
     first = next(iter(finding.places), None)
     if growth is None or first is None or finding.known_cure or not finding.rule.is_of_code:
         return finding

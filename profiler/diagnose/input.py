@@ -99,8 +99,7 @@ def is_started_for_batches(use: LoaderUse) -> bool:
 
 
 def sampling_functions(analysis: Analysis) -> tuple[LibraryFunction, ...]:
-    """The function in which torch's loader asks its sampler for indices, by the line above it, if it takes a hundredth
-    of a step."""
+    """The function in which torch's loader asks its sampler for indices, from a hundredth of a step on."""
     return tuple(each for each in analysis.library if each.file == _LOADER and each.name.endswith(_NEXT_INDEX))
 
 
@@ -112,8 +111,7 @@ def _share_on_core(use: LoaderUse, busy: float) -> float:
 
 
 def granted_share(on_cpu: float | None, core_wait: float | None) -> float:
-    """The share of the time in which threads that are ready to run do run; 0 if that is not known. Both are in one
-    unit."""
+    """The share of the time in which threads that are ready to run do run; 0 if that is not known."""
     return on_cpu / (on_cpu + core_wait) if on_cpu and core_wait is not None else 0.0
 
 

@@ -152,8 +152,7 @@ class StepCosts:
         return self.has_queue and sum(row.share_of_wall for row in self.analysis.idle) > 1.0 - BUSY
 
     def is_little(self, idle: float) -> bool:
-        """Whether so little idle time per step of a trace says nothing, since the device is too busy for the host to
-        limit it."""
+        """Whether this is little idle time per step of a trace whose device is too busy for the host to limit it."""
         return self.analysis.is_trace and not self.is_idle and idle < NAMED * self.seconds
 
     @cached_property
@@ -184,8 +183,7 @@ class StepCosts:
 
     @property
     def active(self) -> float:
-        """Seconds of a step without waits for a core: with thresholds that are shares of it, a busy machine hides no
-        cause."""
+        """Seconds of a step without waits for a core: of shares of it, a busy machine hides no cause."""
         return max(0.0, self.seconds - sum(self.cost(name).seconds for name in CORELESS_CATEGORIES))
 
     @cached_property

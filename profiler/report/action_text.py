@@ -117,8 +117,7 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
 
 
 def _comparison(info: RunInfo) -> Action:
-    """`compare` of the program with a changed copy of it, or with the last commit where it is no script but in
-    files."""
+    """`compare` of the program with a changed copy of it; of one that is no script, with the last commit."""
     program = _typed(info)
     before, script = command_text(info), next((part for part in program if part.endswith(_SCRIPT)), "")
     if script:
@@ -209,8 +208,7 @@ def _typed(info: RunInfo) -> tuple[str, ...]:
 
 
 def trial_commands(analysis: Analysis) -> tuple[str, str]:
-    """The command that tries the findings of a run, as it asks first, and as it runs without a terminal, as in a
-    file."""
+    """The command that tries the findings of a run, as it asks first, and as it runs without a terminal."""
     path, info = analysis.path, analysis.info
     if path is None or path.suffix == ".zip" or not info.end:
         what = f"-- {command_text(info)}"

@@ -32,8 +32,7 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
 
 
 def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagnosis:
-    """The diagnosis of a side. Of time of an unknown category, the line with most of it is added: tables name that
-    line."""
+    """The diagnosis of a side; of time of an unknown category with its line, which tables below name."""
     change = side.change
     if change is None or change.kind is not TimeChangeKind.HOST or change.name != UNATTRIBUTED:
         return side

@@ -345,8 +345,7 @@ _METHODS: Final[Mapping[str, str]] = {
 }
 """Method of a prediction -> how it was made."""
 NO_GAIN: Final = 1.05
-"""Gain below which nothing is left that a measurement would show: of single runs on a shared machine, throughput
-spreads by some 5%."""
+"""Gain below which nothing is left to measure: single runs on a shared machine differ by some 5% in throughput."""
 
 
 def told(findings: Iterable[Finding]) -> tuple[Finding, ...]:

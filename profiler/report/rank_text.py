@@ -128,8 +128,7 @@ def _about(ledger: RankLedger) -> str:
 
 
 def none_waits(count: int) -> str:
-    """The statement about `count` ranks of which none is late on average: any may be late in some steps, or by
-    little."""
+    """The statement about `count` ranks none of which is late on average: each may be in some steps, or by little."""
     return "neither rank clearly makes the other wait" if count == 2 else "no rank clearly makes the others wait"
 
 

@@ -18,8 +18,7 @@ _ARRAYS: Final = ("append", "concat", "concatenate", "hstack", "insert", "vstack
 
 
 def lines_above(costs: StepCosts, chosen: Callable[[LibraryFunction], bool]) -> tuple[LineCost, ...]:
-    """The user's lines above the functions that `chosen` selects, none of which may call another one, with the time of
-    the stepping thread in these, the most first."""
+    """The user's lines above the functions that `chosen` selects, by the time in these. None of them calls another."""
     return tuple(function.below for function in costs.analysis.library if chosen(function))
 
 
@@ -71,8 +70,7 @@ def own_work(lines: Iterable[LineCost]) -> dict[str, Cost]:
 
 
 def mostly_waits(line: LineCost) -> bool:
-    """Whether a line mostly waits, waits for a core left out: what else it takes, as to start a program, goes with the
-    wait."""
+    """Whether a line mostly waits, but for a core: what else it takes, as to start a program, goes with the wait."""
     waiting = line.categories.get("waiting", 0.0)
     own = line.seconds_per_step - sum(line.categories.get(name, 0.0) for name in NO_WORK)
     return waiting > MOST * own

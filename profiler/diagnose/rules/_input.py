@@ -75,8 +75,7 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
 
 
 def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> tuple[int, float] | None:
-    """How many workers to suggest, and the seconds of a step then, without waits for a core; None where they give too
-    little."""
+    """How many workers to suggest, and the seconds of a step then without waits for a core; None: too little."""
     own = input_cost(costs, found, found.made)
     rest = max(costs.active - own.seconds, 1e-6)
     workers, granted = max(1, (found.cores or 2) - 1), 0.0
@@ -166,8 +165,7 @@ def loader_values(costs: StepCosts) -> dict[str, Any]:
 
 
 def more_workers_values(costs: StepCosts) -> dict[str, Any]:
-    """`loader_values` where more workers are the cure: whether an IterableDataset splits itself among workers is not
-    known."""
+    """`loader_values` where more workers are the cure; an IterableDataset may not split itself among them."""
     main, use = main_loader(costs), costs.analysis.loader
     loaders = (main,) if main else use.loaders if use else ()
     if not any(loader.is_iterable for loader in loaders):
@@ -191,8 +189,7 @@ def made_sites(costs: StepCosts, sites: tuple[Site, ...] | None = None) -> tuple
 
 
 def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...]:
-    """The lines with most of the input's time, then those of these parts, of which many are only the beginning of a
-    function."""
+    """The lines with most of the input's time, then those of these parts, often only the begin of a function."""
     parts, others = tuple(parts), costs.sites("input")
     is_made_by_worker = any(part.where == "worker" for part in parts)
     lines = _worker_sites(costs) if is_made_by_worker else others

@@ -23,8 +23,7 @@ _LIBRARIES: Final = (
     "sklearn/metrics/cluster/",
     "scipy/stats/_stats_py.py",
 )
-"""Files and folders of libraries whose functions compute metrics. Others of these libraries compute distances, or draw
-from distributions."""
+"""Files and folders of libraries whose functions compute metrics; others of them compute distances, or draw numbers."""
 _TRAINING: Final = ("torch/amp/", "torch/autograd/", "torch/nn/utils/clip_grad.py", "torch/optim/")
 """Files and folders of functions below which lines train a model."""
 _NUMBERS: Final = ("item", "float", "tolist")
@@ -150,8 +149,7 @@ def lines_of(costs: StepCosts, phase: Phase) -> list[LineCost]:
 
 
 def _is_same_function(call: Site, line: Site) -> bool:
-    """Whether a call is in the function of a line. Before Python 3.12 a comprehension is a function within another
-    one."""
+    """Whether a call is in the function of a line, of which a comprehension is an inner one before Python 3.12."""
     functions = [site.function.partition(".<locals>.<")[0] for site in (call, line)]
     return call.is_in_file_of(line) and functions[0] == functions[1]
 

@@ -42,8 +42,7 @@ def checkpoint_sites(costs: StepCosts) -> tuple[Site, ...]:
 
 
 def work_values(costs: StepCosts, calls: str) -> dict[str, str | None]:
-    """The name of the function that does work, and again where that is a validation which no model in evaluation mode
-    shows."""
+    """The name of the function that does work, and again where that is a validation in no evaluation mode."""
     name = f"{calls}()" if calls else None
     is_validation = _VALIDATION.search(calls.rpartition(".")[2]) and costs.phase(Stage.EVALUATION) is None
     return {"calls": name, "validation": name if is_validation else None}
@@ -60,16 +59,14 @@ def other_spikes(costs: StepCosts) -> Spikes | None:
 
 
 def extra_seconds(costs: StepCosts, spikes: Spikes) -> float:
-    """What long steps take more than others, per step of all, without waits for a core, which they have as other time
-    has."""
+    """What long steps take more than others, per step of all, without their part of the waits for a core."""
     parts = spikes.categories or {name: cost.seconds for name, cost in costs.categories.items()}
     whole, waits = sum(parts.values()), sum(parts.get(name, 0.0) for name in CORELESS_CATEGORIES)
     return spikes.share * costs.seconds * (1.0 - waits / whole if whole else 1.0)
 
 
 def checkpoint_costs(costs: StepCosts) -> dict[str, Cost]:
-    """What regular long steps take more than others, where that is mostly a checkpoint or calls the function that
-    writes it."""
+    """What regular long steps take more, where that is mostly a checkpoint or calls the function that writes it."""
     spikes, sites = costs.analysis.spikes, checkpoint_sites(costs)
     if spikes is None or not spikes.every or not sites or costs.has_queue:
         return {}

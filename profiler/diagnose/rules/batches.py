@@ -52,8 +52,7 @@ _OPENING: Final = frozenset(
 
 
 def _opened(source: str) -> str | None:
-    """The call at a line that opens the same for each item: its first argument is fixed, and no other one is a
-    variable."""
+    """The call at a line that opens the same for each item: no argument is a variable."""
     for node in line_nodes(source):
         if not isinstance(node, ast.Call):
             continue

@@ -50,8 +50,7 @@ _ON_HOST: Final = frozenset({"device", "generator", "out", "pin_memory", None})
 
 
 def filled_on_device(source: str) -> str | None:
-    """The call that fills the tensor on the device, for `torch.zeros(4).to(device)` and the like in a line of
-    source."""
+    """The call that fills the tensor on the device, for a line such as `a = torch.zeros(4).to(device)`; else None."""
     for node in line_nodes(source):
         match node:
             case ast.Call(
@@ -179,8 +178,7 @@ def _is_made(node: ast.AST) -> bool:
     code="{loader:assignment}DataLoader(..., pin_memory=True); batch.to(device, non_blocking=True)",
 )
 def pageable_copies(costs: StepCosts) -> Claim | None:
-    """The time in which a device only receives from pageable memory. For reads of results, that memory alone does not
-    help."""
+    """The time in which a device only receives from pageable memory; other rules judge reads of results."""
     claimed = device_cost(costs, lambda part: part.kind == "h2d" and part.memory == "pageable")
     if not claimed:
         return None

@@ -171,8 +171,7 @@ _MUCH_WAITING: Final = 0.1
     "training process keeps its threads.",
 )
 def threads_in_workers(costs: StepCosts) -> Claim | None:
-    """The time in the loader while threads of its workers wait for cores. What the work takes with one thread is not
-    known."""
+    """The time in the loader while threads of its workers wait for cores; that of one thread each is not known."""
     found = costs.input
     use = found.use if found else None
     if found is None or use is None or use.worker_cpu is None or use.worker_core_wait is None or not found.making:

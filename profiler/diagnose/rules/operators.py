@@ -94,8 +94,7 @@ def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
     is_of_code=True,
 )
 def many_small_operators(costs: StepCosts) -> Claim | None:
-    """What small operators take at each line, with the time around them; if none were counted, torch's own Python
-    only."""
+    """What small operators take at each line, with the time around them; else, if not counted, torch's own Python."""
     if costs.has_queue:  # what its kernels take is known then: other rules judge it
         return None
     rows = called_by_program(costs)
@@ -351,8 +350,7 @@ until they are kept, and checkpoints commonly save half to three quarters of the
     "Checkpoint fewer layers, or none, as far as the memory allows.",
 )
 def activation_checkpoints(costs: StepCosts) -> Claim | Notice | None:
-    """The time in which checkpointed functions run again; with `use_reentrant=True` that of their first run, which is
-    as long."""
+    """The time in which checkpointed functions run again, or in the first run of reentrant ones, which is as long."""
     lines = [Site.from_fact(line) for line in costs.fact("activation_checkpoints") or ()]
     if not lines:
         return None

@@ -167,8 +167,7 @@ OPERATORS: Final = ("compute", "framework")
     is_of_code=True,
 )
 def work_after_update(costs: StepCosts) -> Claim | None:
-    """The operators after the optimizer's step: rules for Python, waits, logging and checkpoints tell more of the
-    rest."""
+    """The operators after the optimizer's step; rules for Python, waits, logs and checkpoints tell more of the rest."""
     phase = costs.phase(AFTER_OPTIMIZER)
     if phase is None or costs.has_queue:
         return None

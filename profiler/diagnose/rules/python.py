@@ -53,8 +53,7 @@ def _computing_of_loops(costs: StepCosts) -> Cost | None:
 
 
 def _is_of_library(costs: StepCosts, site: Site) -> bool:
-    """Whether a line starts the loop of a library, such as `trainer.fit()`, or steps an environment that one
-    simulates."""
+    """Whether a line starts the loop of a library, as `trainer.fit()` does, or steps an environment of one."""
     line = next((line for line in costs.analysis.lines if line.site == site), None)
     if line is None:
         return False
@@ -175,8 +174,7 @@ def garbage_collection(costs: StepCosts) -> Claim | None:
 
 
 def _is_within(line: Site, hook: Site) -> bool:
-    """Whether a line is one of a hook, or of a function within it. Only the line tells the lambdas of a function
-    apart."""
+    """Whether a line is one of a hook, or of a function within it; only their lines tell lambdas apart."""
     is_inner = line.function.startswith(f"{hook.function}.<locals>.")
     if hook.function.endswith("<lambda>") and line.line != hook.line:
         return False
@@ -294,8 +292,7 @@ def thread_holds_gil(costs: StepCosts) -> Claim | None:
     knock_out=KnockOut.STATEMENT,
 )
 def blocked_thread(costs: StepCosts) -> Claim | None:
-    """The waits that other rules leave, at most what its clocks show: samples tell waits from computing only
-    roughly."""
+    """The waits that other rules leave, at most what its clocks show, since samples tell them only roughly."""
     claimed = take(costs, "waiting")
     if not claimed:
         return None

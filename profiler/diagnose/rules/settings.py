@@ -106,8 +106,7 @@ def debug_mode(costs: StepCosts) -> Claim | None:
     "program that reads memory which it never wrote needs these values.",
 )
 def memory_fills(costs: StepCosts) -> Claim | RunClaim | None:
-    """The time of a device that fills new memory, and its idle time while the host launches that; of a run, the
-    setting."""
+    """The time of a device that fills new memory or is idle until that is launched; in a run only the setting."""
     if costs.fact("fills_memory"):
         sites = setting_line(costs, "deterministic")
         return RunClaim(sites=sites, confidence=Confidence.MEDIUM)
@@ -179,8 +178,7 @@ class _Excess(NamedTuple):
 
 
 def _excess_threads(costs: StepCosts, category: str) -> _Excess | None:
-    """Compare the threads that compute with the cores for them, or with the quota; None where these are enough or not
-    known."""
+    """Compare the threads that compute with the cores for them, or the quota; None where these are enough."""
     analysis = costs.analysis
     facts, host = analysis.info.facts, analysis.info.host
     threads, cores, quota = facts.get("torch_threads"), costs.number("cores"), costs.number("cpu_quota")
@@ -325,8 +323,7 @@ def throttled(costs: StepCosts) -> Claim | None:
     "Take reads of values, prints and branches on tensors out of the compiled code; fullgraph=True tells the reason.",
 )
 def graph_breaks(costs: StepCosts) -> RunClaim | None:
-    """The graph breaks of compiled code. What they cost is not known: it depends on what would be fused, and on the
-    device."""
+    """The graph breaks of compiled code. What they cost is not known: a compiler would fuse across them."""
     breaks = costs.fact("graph_breaks") or ()
     if not breaks or not costs.fact("compile"):
         return None
