@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
@@ -243,11 +244,11 @@ def _waits(claim: Claim) -> float:
 def _gains(claim: Claim, costs: StepCosts) -> tuple[Gain, ...]:
     """The predictions for a claim, the smaller one first: it knows of something that limits the step then."""
     gains = (_bound(claim, costs), *replayed_gain(claim, costs))
-    return tuple(sorted((replace(gain, is_least=claim.is_least, is_most=claim.is_most) for gain in gains), key=_factor))
-
-
-def _factor(gain: Gain) -> float:
-    return gain.factor
+    return tuple(
+        sorted(
+            (replace(gain, is_least=claim.is_least, is_most=claim.is_most) for gain in gains), key=attrgetter("factor")
+        )
+    )
 
 
 def _finding_of_run(rule: Rule, claim: RunClaim, ledger: Ledger | None) -> Finding:
@@ -300,6 +301,6 @@ def _with_trial(finding: Finding, trials: Sequence[Trial]) -> Finding:
             gain = Gain(GainMethod.KNOCK_OUT, *ends, is_least=trial.is_least, is_most=trial.is_most)
             gains = (gain, *finding.gains)
             if all(each.is_most for each in gains):  # of upper limits the smallest one counts
-                gains = tuple(sorted(gains, key=_factor))
+                gains = tuple(sorted(gains, key=attrgetter("factor")))
             return replace(finding, gains=gains)
     return finding

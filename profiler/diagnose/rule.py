@@ -22,7 +22,6 @@ from profiler.analyse.model import (
     CORELESS_CATEGORIES,
     FILLING,
     Analysis,
-    DevicePart,
     HostState,
     InputPart,
     LineCost,
@@ -297,13 +296,9 @@ class StepCosts:
 
     def line_sites(self, category: str, others: Collection[Site] = ()) -> tuple[Site, ...]:
         """The lines that are worth naming for a category by their own samples, the most first, without `others`."""
-        lines = [
-            (line.categories.get(category, 0.0), line.site)
-            for line in self.lines
-            if line.site not in others and line.categories.get(category, 0.0) >= WORTH_NAMING * self.active
-        ]
-        lines.sort(key=lambda line: -line[0])
-        return tuple(site for _, site in lines[:MAX_SITES])
+        lines = {line.site: line.categories.get(category, 0.0) for line in self.lines if line.site not in others}
+        largest = sorted(lines, key=lambda site: -lines[site])
+        return tuple(site for site in largest if lines[site] >= WORTH_NAMING * self.active)[:MAX_SITES]
 
 
 class Order(IntEnum):
@@ -392,18 +387,6 @@ def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[
 
 def _is_of_library(site: Site) -> bool:
     return code_owner(site.file) != USER
-
-
-def device_cost(costs: StepCosts, chosen: Callable[[DevicePart], bool]) -> dict[str, Cost]:
-    """The time in which the device does nothing else than the chosen parts of copying."""
-    exposed = sum(part.exposed for part in costs.analysis.device_parts if chosen(part))
-    return {COPYING: exactly(exposed * costs.seconds)} if exposed else {}
-
-
-def copy_sites(costs: StepCosts) -> tuple[Site, ...]:
-    """The lines that copy between host and device, those for which the host waits longest first."""
-    calls = [call for call in costs.analysis.call_sites if call.kind in ("h2d", "d2h")]
-    return largest_sites(call.site for call in sorted(calls, key=lambda call: -call.blocked_per_step))
 
 
 def largest_sites(sites: Iterable[Site | None]) -> tuple[Site, ...]:

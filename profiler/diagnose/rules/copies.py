@@ -8,7 +8,7 @@ from collections.abc import Container
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
-from profiler.analyse.model import COPYING
+from profiler.analyse.model import COPYING, CallSite
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.device import program_blame
 from profiler.diagnose.model import NAMED
@@ -17,8 +17,6 @@ from profiler.diagnose.rule import (
     Claim,
     Order,
     StepCosts,
-    copy_sites,
-    device_cost,
     exactly,
     largest_sites,
     rule,
@@ -165,6 +163,12 @@ def _is_made(node: ast.AST) -> bool:
     return any(name.rpartition(".")[2] in _MAKES for name in called)
 
 
+def _copying(costs: StepCosts, *kinds: str) -> list[CallSite]:
+    """The calls that copy, those for which the host waits longest first."""
+    calls = (call for call in costs.analysis.call_sites if call.kind in kinds)
+    return sorted(calls, key=lambda call: -call.blocked_per_step)
+
+
 @rule(
     "pageable-copies",
     "Copies to the device make the host wait",
@@ -179,18 +183,18 @@ def _is_made(node: ast.AST) -> bool:
 )
 def pageable_copies(costs: StepCosts) -> Claim | None:
     """The time in which a device only receives from pageable memory; other rules judge reads of results."""
-    claimed = device_cost(costs, lambda part: part.kind == "h2d" and part.memory == "pageable")
-    if not claimed:
+    parts = costs.analysis.device_parts
+    exposed = sum(part.exposed for part in parts if part.kind == "h2d" and part.memory == "pageable")
+    if not exposed:
         return None
-    calls = [call for call in costs.analysis.call_sites if call.kind == "h2d"]
-    waiting = sorted((call for call in calls if call.blocked_per_step > 0), key=lambda call: -call.blocked_per_step)
+    waiting = [call for call in _copying(costs, "h2d") if call.blocked_per_step > 0]
     loader = main_loader(costs)
     values = loader_values(costs)
     values["blocked"] = costs.share(sum(call.blocked_per_step for call in waiting)) if waiting else None
     values["unpinned"] = values["batch_size"] if loader and not loader.pin_memory else None
     sources = [site.source for site in (waiting[0].library, waiting[0].site) if site] if waiting else []
     values["cure"] = next(filter(None, map(cure_of_copy, sources)), None)
-    return Claim(claimed, largest_sites(call.site for call in waiting), values)
+    return Claim({COPYING: exactly(exposed * costs.seconds)}, largest_sites(call.site for call in waiting), values)
 
 
 @rule(
@@ -204,4 +208,4 @@ def pageable_copies(costs: StepCosts) -> Claim | None:
 def exposed_copies(costs: StepCosts) -> Claim | None:
     """The time in which a device only copies. It gets what other rules leave."""
     claimed = take(costs, COPYING)
-    return Claim(claimed, copy_sites(costs)) if claimed else None
+    return Claim(claimed, largest_sites(call.site for call in _copying(costs, "h2d", "d2h"))) if claimed else None
