@@ -13,18 +13,14 @@ from typing import Any, Final
 from profiler.analyse.model import Analysis
 from profiler.core.units import share
 from profiler.diagnose.device import hides_waits, program_blame
-from profiler.diagnose.model import MOST, PhaseChange, TimeChange, TimeChangeKind
+from profiler.diagnose.model import MOST, NAMED, PhaseChange, TimeChange, TimeChangeKind
 from profiler.run.model import Site
 
-MIN_SHARE_OF_CHANGE: Final = 0.1
-"""Share of the change in step time that a category or phase must make up to be named beside it."""
 _ALONE: Final = 0.6
 """A phase is named alone if it makes up this share of all changes in the direction of the step time."""
 _MAX_PHASES: Final = 3
 _SMALL: Final = 0.05
 """Phases below this share of the slower step are ignored in deciding whether all phases changed."""
-_CHANGED: Final = 0.1
-"""Share of its own time by which a larger phase must have changed."""
 _UNEXPLAINED: Final = ("elsewhere", "unattributed")
 _BETWEEN_PHASES: Final = ("checkpoint", "log", "python", "waiting", "gil")
 """Host categories of code between the phases of a step."""
@@ -63,7 +59,7 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
             if _is_measured(others, name, is_known=is_known) or (name == "ranks" and alone)
         }
     name = max(gains, key=lambda key: gains[key], default="")
-    if not name or gains[name] <= MIN_SHARE_OF_CHANGE * abs(gain):
+    if not name or gains[name] <= NAMED * abs(gain):
         return None
     amounts = parts.get(name, 0.0), others.get(name, 0.0)
     shares = amounts[0] / long, amounts[1] / short
@@ -130,7 +126,7 @@ def _phase_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) 
     gains = _gains(long, short)
     ordered = sorted(gains, key=lambda name: -gains[name])
     name, largest = ordered[0], gains[ordered[0]]
-    if largest <= MIN_SHARE_OF_CHANGE * abs(gain):
+    if largest <= NAMED * abs(gain):
         return None
     if gain <= 0 or largest > _ALONE * sum(value for value in gains.values() if value > 0):
         site = sites.get(name)
@@ -139,7 +135,7 @@ def _phase_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) 
         is_cause, taken = largest >= MOST * gain > 0 and name not in _UNEXPLAINED, sum(lines) if lines else None
         more = {"is_cause": is_cause, "site": site, "site_seconds": taken}
         return _change(TimeChangeKind.PHASE, name, amounts, faster=faster, **more)
-    threshold = MIN_SHARE_OF_CHANGE * gain
+    threshold = NAMED * gain
     listed = [name for number, name in enumerate(ordered[:_MAX_PHASES]) if number < 2 or gains[name] > threshold]
     all_changed = _all_changed(long, short)
     if all_changed:  # then no line is to blame
@@ -161,7 +157,7 @@ def _all_changed(long: Mapping[str, float], short: Mapping[str, float]) -> bool:
     """Whether every phase that is not small changed."""
     small = _SMALL * sum(long.values())
     pairs = [(long.get(name, 0.0), short.get(name, 0.0)) for name in {*long, *short}]
-    return all(slow - fast > _CHANGED * slow for slow, fast in pairs if max(slow, fast) > small)
+    return all(slow - fast > NAMED * slow for slow, fast in pairs if max(slow, fast) > small)
 
 
 def _phase_seconds(analysis: Analysis) -> dict[str, float]:

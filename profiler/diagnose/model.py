@@ -28,8 +28,6 @@ from profiler.analyse.model import (
 from profiler.core.notice import Notice
 from profiler.run.model import Site
 
-MUCH_UNKNOWN: Final = 0.1
-"""Share of a step from which what is unknown is named: it may be larger than any cause, or hide one."""
 WORTH_NAMING: Final = 0.05
 """Share of a step below which no time is told."""
 MOST: Final = 0.5
@@ -37,9 +35,8 @@ MOST: Final = 0.5
 NEARLY_ALL: Final = 0.9
 """Share of a whole from which what else it has is not worth mentioning. A choice."""
 NAMED: Final = 0.1
-"""Share of a step from which time without a known cure may lead a verdict."""
-MUCH_OF_LEAD: Final = 0.1
-"""Part of the lead of a late rank from which its waits for a core are named beside its work. A choice."""
+"""Share from which a part is named at all: time of which nothing is known, since it may hide a cause, or what stands
+beside another part. Time without a known cure may lead a verdict from it on."""
 WORTH_LEADING: Final = 1.1
 """Gain from which a finding leads the verdict. A choice: a program that can become 10% faster at most is healthy."""
 DEVICE_UNSEEN: Final = "device_unseen"

@@ -52,7 +52,6 @@ from profiler.diagnose.model import (
     IDLE,
     LAUNCHED_ONCE,
     MOST,
-    MUCH_UNKNOWN,
     NAMED,
     OTHER_CODE,
     PYTHON_OR_WAITS,
@@ -105,7 +104,7 @@ class _Group:
 def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Finding | None:
     """Time with its lines; None where it is too little to tell."""
     cost = group.cost
-    least = MUCH_UNKNOWN if name == UNATTRIBUTED else WORTH_NAMING
+    least = NAMED if name == UNATTRIBUTED else WORTH_NAMING
     if not cost.seconds or cost.seconds < least * costs.active:
         return None
     # waits for a core are a part of the whole step; all else is a part of the time in which the program has one

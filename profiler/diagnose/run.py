@@ -10,7 +10,7 @@ from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, diagnose_device, missing_device
 from profiler.diagnose.model import (
-    MUCH_UNKNOWN,
+    NAMED,
     RECORDED_COMPUTING,
     RunDiagnosis,
     RunVerdict,
@@ -71,7 +71,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
     return RunDiagnosis(
         verdict,
         share=first.share if first else unknown,
-        unknown=_unknown_share(analysis, unknown) if unknown >= MUCH_UNKNOWN else None,
+        unknown=_unknown_share(analysis, unknown) if unknown >= NAMED else None,
         spikes=analysis.spikes if analysis.spikes and (analysis.spikes.lines or analysis.spikes.stage) else None,
         driver=analysis.driver,
     )

@@ -25,7 +25,6 @@ from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
 from profiler.diagnose.model import (
-    MUCH_UNKNOWN,
     NAMED,
     NEARLY_ALL,
     WORTH_LEADING,
@@ -183,7 +182,7 @@ def _outcome(analysis: Analysis, devices: str) -> str:
 
 
 def _is_much_unknown(analysis: Analysis) -> bool:
-    return (analysis.unattributed_share or 0.0) >= MUCH_UNKNOWN
+    return (analysis.unattributed_share or 0.0) >= NAMED
 
 
 # ---------------------------------------------------------------- why

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler.analyse.model import UNATTRIBUTED, CollectiveWait, RankLedger, Straggler
 from profiler.core.units import seconds, share
-from profiler.diagnose.model import MUCH_OF_LEAD
+from profiler.diagnose.model import NAMED
 from profiler.report.category_text import CATEGORIES
 from profiler.report.text import at, capitalized, describe, function_name, listed
 from profiler.run.model import Site
@@ -36,7 +36,7 @@ def straggler_sentence(ledger: RankLedger) -> str:
         return ""
     others = other_ranks(len(ledger.ranks))
     spends = f"it spends {seconds(straggler.seconds)} {SPENT[straggler.category]}{_location(straggler)}"
-    has_waits = straggler.core > MUCH_OF_LEAD * straggler.lead
+    has_waits = straggler.core > NAMED * straggler.lead
     core = f"; it waits {seconds(straggler.core)} longer for a core" if has_waits else ""
     waits = f"Rank {straggler.rank}{_of_some(ledger)} makes {others} wait {seconds(straggler.lead)} of each step"
     if straggler.category == UNATTRIBUTED and not straggler.seconds:

@@ -265,9 +265,6 @@ _MIN_BATCHES: Final = 3
 """Batches with padding from which its share is told. A choice."""
 _MUCH_PADDING: Final = 0.2
 """Share of padding that is taken to remain in batches of texts of similar length. A choice."""
-_OF_PADDING: Final = Confidence.MEDIUM
-"""Padding is recognized by the values of a few batches, which other integers may have as well."""
-_COMPUTING: Final = ("forward", "backward")
 
 
 @rule(
@@ -281,7 +278,8 @@ _COMPUTING: Final = ("forward", "backward")
     "one row.",
 )
 def padding(costs: StepCosts) -> Claim | RunClaim | None:
-    """The time of computing with padding, as far as computing is in proportion to the length of the rows."""
+    """The time of computing with padding, as far as it is in proportion to the length of the rows. A few batches tell
+    it by their values, which other integers may have as well."""
     loader, facts = main_loader(costs), costs.fact("padding")
     seen = facts.get(loader.name) if loader and isinstance(facts, Mapping) else None
     if seen is None or costs.fact("packed_sequences"):
@@ -293,16 +291,16 @@ def padding(costs: StepCosts) -> Claim | RunClaim | None:
         return None
     values = {"padding": share, "batches": seen["padded_batches"], "id": seen["ids"][0]}
     sites = made_sites(costs, ())
-    computing = sum(phase.seconds_per_step for phase in costs.analysis.phases if phase.name in _COMPUTING)
+    computing = sum(phase.seconds_per_step for phase in costs.analysis.phases if phase.name in ("forward", "backward"))
     if costs.has_queue or not computing:  # what a device computes is in no category of the host
-        return RunClaim(sites=sites, values=values, confidence=_OF_PADDING)
+        return RunClaim(sites=sites, values=values, confidence=Confidence.MEDIUM)
     saved = 1.0 - (1.0 - share) / (1.0 - _MUCH_PADDING)
     compute = costs.cost("compute")
     whole = min(1.0, computing / compute.seconds) if compute.seconds else 0.0
     cost = compute.part(whole * saved)
     costs_of_padding = {"compute": cost if cost.seconds else exactly(0.0)}
     # what does not depend on the length, such as the gradients of an embedding, remains
-    return Claim(costs_of_padding, sites, values, confidence=_OF_PADDING, is_most=True)
+    return Claim(costs_of_padding, sites, values, confidence=Confidence.MEDIUM, is_most=True)
 
 
 _DOMINATES: Final = 0.6

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
 from profiler.diagnose.input import HANDOVER, are_persistent, granted_share, is_started_for_batches
-from profiler.diagnose.model import WORTH_NAMING, InputAdvice, InputDiagnosis
+from profiler.diagnose.model import NAMED, WORTH_NAMING, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, StepCosts, rule, take
 from profiler.diagnose.rules._input import (
     MOST_WORKERS,
@@ -153,8 +153,6 @@ def needless_workers(costs: StepCosts) -> Claim | None:
 _SEVERAL: Final = 1.15
 """Share of its time in which a worker runs, or waits for a core, from which it computes with several threads: one
 thread does both for 100% of the time at most. The rest is for the accuracy of the clocks."""
-_MUCH_WAITING: Final = 0.1
-"""Share of their time in which workers wait for a core, from which their threads are too many. A choice."""
 
 
 @rule(
@@ -176,7 +174,7 @@ def threads_in_workers(costs: StepCosts) -> Claim | None:
     use = found.use if found else None
     if found is None or use is None or use.worker_cpu is None or use.worker_core_wait is None or not found.making:
         return None
-    if use.worker_core_wait < _MUCH_WAITING or use.worker_cpu + use.worker_core_wait < _SEVERAL:
+    if use.worker_core_wait < NAMED or use.worker_cpu + use.worker_core_wait < _SEVERAL:
         return None
     values = {
         "waits": costs.own_share(found.waits + found.around_starts),

@@ -376,8 +376,6 @@ _LARGE_BYTES: Final = 32 << 20
 (DEFAULT_MMAP_THRESHOLD_MAX in malloc.c, for 64 bits)."""
 _FAULT_S: Final = 2e-6
 """Seconds that the first use of a page takes at most: 1.4 µs were measured (virtual machine, AMD EPYC)."""
-_MOST_GROWTH: Final = 0.5
-"""Share of the new memory that the program may keep: else its memory grows, which is another cause."""
 _COPIES: Final = frozenset(("cat", "clone", "contiguous", "hstack", "repeat", "stack", "vstack"))
 """Functions of torch that copy tensors into a new one."""
 
@@ -419,7 +417,7 @@ def allocation_churn(costs: StepCosts) -> Claim | None:
     computing, new = costs.cost("compute"), (pages or 0.0) * _PAGE_BYTES
     if not pages or not kernel or costs.has_queue or costs.is_device_unseen or new < _LARGE_BYTES:
         return None
-    grows = (costs.analysis.value("memory_growth") or 0.0) > _MOST_GROWTH * new
+    grows = (costs.analysis.value("memory_growth") or 0.0) > MOST * new  # then the program keeps it
     is_other = costs.cost("input").seconds >= NAMED * costs.active or costs.phase(Stage.COMPILE) is not None
     if grows or is_other or not costs.is_known("compute"):
         return None

@@ -6,7 +6,7 @@ from typing import Final
 
 from profiler.analyse.finding import GainMethod
 from profiler.analyse.model import AFTER_OPTIMIZER, COMMUNICATING, Phase
-from profiler.diagnose.model import MUCH_OF_LEAD, NAMED
+from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Cost, StepCosts, exactly, largest_sites, rule, take
 from profiler.run.model import Site
 from profiler.run.tables import REPEATED_GRADIENT_SYNCS
@@ -134,7 +134,7 @@ def straggling_rank(costs: StepCosts) -> Claim | None:
             "rank": straggler.rank,
             "ranks": len(ranks.ranks),
             "work": lead,
-            "core": straggler.core if is_itself and straggler.core > MUCH_OF_LEAD * straggler.lead else None,
+            "core": straggler.core if is_itself and straggler.core > NAMED * straggler.lead else None,
             "own": own,
             "others": straggler.others,
             "doing": straggler.category,

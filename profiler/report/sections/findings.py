@@ -9,7 +9,7 @@ from profiler.analyse.finding import Finding, FindingChange, FindingState, NotJu
 from profiler.analyse.model import Analysis
 from profiler.core.plugins import entry_points
 from profiler.core.units import seconds, share
-from profiler.diagnose.model import MUCH_UNKNOWN
+from profiler.diagnose.model import NAMED
 from profiler.report.blocks import NOTHING, Block, Cell, Group, Items, Table, Text
 from profiler.report.build import section
 from profiler.report.finding_text import (
@@ -148,7 +148,7 @@ def _is_known(analysis: Analysis) -> bool:
         return False
     unknown = analysis.unattributed_share
     is_measured = bool(analysis.idle) or any(measure.value for measure in analysis.breakdown.values())
-    return is_measured and unknown is not None and unknown < MUCH_UNKNOWN
+    return is_measured and unknown is not None and unknown < NAMED
 
 
 @section("findings", "What makes it slow", 12, "evidence", brief=_brief)
