@@ -165,7 +165,6 @@ class Board:
             yield None, left - whole
 
     def share_left(self, category: str) -> float:
-        """The share of a category that no claim has."""
         whole = self.costs.cost(category).seconds
         return min(1.0, max(0.0, self._left.get(category, 0.0)) / whole) if whole > 0 else 1.0
 

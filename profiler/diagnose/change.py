@@ -154,7 +154,6 @@ def _phase_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) 
 
 
 def _all_changed(long: Mapping[str, float], short: Mapping[str, float]) -> bool:
-    """Whether every phase that is not small changed."""
     small = _SMALL * sum(long.values())
     pairs = [(long.get(name, 0.0), short.get(name, 0.0)) for name in {*long, *short}]
     return all(slow - fast > NAMED * slow for slow, fast in pairs if max(slow, fast) > small)

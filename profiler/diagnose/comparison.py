@@ -26,7 +26,6 @@ _MIN_FACTOR: Final = 1.5
 
 
 def diagnose_comparison(comparison: Comparison) -> ComparisonDiagnosis:
-    """Faster, slower or no difference, and what was seen to change with it."""
     if not comparison.comparable and not comparison.forced:
         return ComparisonDiagnosis(comparable=False, forced=False, mismatches=comparison.mismatches)
     return ComparisonDiagnosis(

@@ -34,7 +34,6 @@ class KnownCure(NamedTuple):
     """The class whose arguments it changes, of which the recorder notes the line (`profiler.agent.hooks.settings`)."""
 
     def is_about(self, function: str) -> bool:
-        """Whether it is about a function."""
         return bool(function) and function.startswith(self.inside)
 
 

@@ -35,7 +35,6 @@ Use = TypeVar("Use", ThreadUse, ProcessUse, GpuUse)
 
 
 def diagnose_live(snapshot: Snapshot) -> LiveDiagnosis:
-    """What limits the program now, with the figures that say so."""
     thread = snapshot.training
     if snapshot.interval is None or thread is None or thread.cpu is None:
         return LiveDiagnosis(LiveLimit.UNKNOWN)

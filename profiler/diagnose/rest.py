@@ -94,7 +94,6 @@ class _Group:
     """Seconds per step of the same cells that claims have."""
 
     def add(self, category: str, cost: Cost, cell: Cell | None) -> None:
-        """Add time of a category, which is that of a cell where there is one."""
         self.cost += cost
         self.categories[category] += cost.seconds
         if cell is not None:
@@ -280,7 +279,6 @@ _TORCH: Final = (Owner.IMPORT, "torch")
 
 
 def steps_share(ledger: Ledger) -> float:
-    """The share of a run that its measured steps are."""
     whole = sum(map(ledger.own_seconds, Period))
     return ledger.own_seconds(Period.STEPS) / whole if whole else 0.0
 

@@ -208,7 +208,6 @@ class StepCosts:
 
     @cached_property
     def input(self) -> InputDiagnosis | None:
-        """What limits the input; None where no input was seen."""
         return diagnose_input(self.analysis)
 
     def cost(self, category: str) -> Cost:
@@ -262,7 +261,6 @@ class StepCosts:
 
     @property
     def lines(self) -> Sequence[LineCost]:
-        """The lines with their time by category."""
         return self.analysis.lines
 
     @cached_property

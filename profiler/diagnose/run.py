@@ -33,7 +33,6 @@ def diagnose_run(analysis: Analysis) -> RunDiagnosis:
 
 
 def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
-    """The diagnosis of the analysed rank."""
     if analysis.step is not None and analysis.step.is_whole_run:
         return RunDiagnosis(RunVerdict.NO_STEP)  # its findings tell what took most of the run
     step = analysis.measures.get("step_time")

@@ -275,7 +275,6 @@ def comparison_actions(report_input: ReportInput) -> tuple[Action, ...]:
 
 
 def _command(side: ReportSide) -> str:
-    """The recorded command of a side; `COMMAND` for one that is not known."""
     return command_text(side.detailed.info) or "COMMAND"
 
 

@@ -203,58 +203,6 @@ def shown_lines(counts: tuple[SiteCount, ...], kind: CountKind) -> tuple[LineCou
 
 
 def kind_title(info: RunInfo, kind: CountKind) -> str:
-    """What a kind is called in this run."""
     return WAITS_ON_CPU if kind is CountKind.SYNC and "virtual_cuda" not in info.facts else KINDS[kind].title
-
-
-def total_text(counts: Iterable[SiteCount], kind: CountKind) -> str:
-    """The sum over the lines, per step."""
-    own = [count for count in counts if count.kind is kind]
-    if KINDS[kind].has_bytes:
-        return f"{size(sum(count.bytes_per_step for count in own))} in a step"
-    if not any(count.mean for count in own) and (before := sum(count.before for count in own)):
-        return f"{before:,} before the first step ended"
-    steps = PerStep.sum_of(own)
-    return f"{amount_text(kind, steps.usual)} in {steps.step}{f'; {_others_text(kind, steps)}' if steps.others else ''}"
-
-
-def _others_text(kind: CountKind, steps: PerStep) -> str:
-    return steps.in_others if kind is not CountKind.FLOPS else f"others in {len(steps.others)} of {steps.steps:,} steps"
-
-
-def line_amount(kind: CountKind, line: LineCount) -> str:
-    """What a line does in a usual step."""
-    return amount_text(kind, line.bytes_per_step if KINDS[kind].has_bytes else line.steps.usual)
-
-
-def amount_text(kind: CountKind, amount: float) -> str:
-    """A number, or bytes, of a kind."""
-    if KINDS[kind].has_bytes:
-        return size(amount)
-    return rate(amount, "").strip() if kind is CountKind.FLOPS else _number(amount)
-
-
-_BEFORE: Final = ("once before the first step ended", "once at the start")
-
-
-def _line(kind: CountKind, line: LineCount) -> str:
-    has_bytes = KINDS[kind].has_bytes
-    first = line.before if line.before and not (line.bytes_per_step if has_bytes else line.mean) else 0
-    amount = f"{first:,}" if first else line_amount(kind, line)
-    details = [names_text(kind, line)]
-    if kind in (CountKind.ALLOCATION, CountKind.GROWTH):
-        details.append(f"{_number(line.mean)} tensor{'s' * (line.mean != 1)}")
-    elif line.bytes_per_step and not has_bytes:
-        details.append(size(line.bytes_alike))
-    if line.steps.others and not has_bytes and not first:
-        details.insert(len(details) if line.steps.usual else 0, _others_text(kind, line.steps))
-    place, source = line.site, line.site.source if line.site else ""
-    wheres = (short_site(place), f"{PurePath(place.file).name}:{place.line}") if place else (_NO_LINE,)
-    for when, where in itertools.product(_BEFORE if first else ("",), wheres):
-        told = ", ".join(filter(None, (*details, when)))
-        text = f"  {amount:>8}  {where}{f'  {told}' if told else ''}"
-        if len(text) <= _WIDTH:
-            break
-    return shortened(f"{text}  {source}" if source and len(text) + 10 < _WIDTH else text, _WIDTH)
 
 

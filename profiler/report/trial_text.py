@@ -70,7 +70,6 @@ def round_text(rule: str, number: int, factor: float | None) -> str:
 
 
 def duration_text(trials: int, each: float) -> str:
-    """How long trials may take."""
     return f"{plural(trials, 'trial')} of at most {seconds(each)} each"
 
 

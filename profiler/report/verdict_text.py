@@ -54,7 +54,6 @@ class Statement:
 
     @property
     def text(self) -> str:
-        """All of it in one line."""
         return " ".join(filter(None, (self.headline, *self.details)))
 
 

@@ -285,5 +285,4 @@ def _used_cores(costs: StepCosts) -> float | None:
 
 
 def rank_count(costs: StepCosts) -> int:
-    """Count the recorded ranks; a program without ranks has one."""
     return len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1

@@ -115,7 +115,6 @@ def _lines_in(costs: StepCosts, *phases: str) -> set[tuple[str, int]]:
 
 
 def host_reads(costs: StepCosts) -> list[CallSite]:
-    """The calls by which the host reads results."""
     return [call for call in costs.analysis.call_sites if call.kind in _KINDS]
 
 
