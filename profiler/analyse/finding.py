@@ -137,7 +137,8 @@ class RuleText:
 
     A field's format tells how its value is written: `{wait:share}`, `{batch:time}`, `{made:size}`, `{workers:count}`,
     with its noun `{times:n time}`, in code `{workers:plain}`, `{site:place}`, `{variable:assignment}` (`loader = `, or
-    nothing). All findings have the values `seconds` and `share`, which the cause costs, and `site`, the first of its lines.
+    nothing). All findings have the values `seconds` and `share`, which the cause costs, and `site`, the first of its
+    lines.
     """
 
     name: str

@@ -155,7 +155,7 @@ def loader_values(costs: StepCosts) -> dict[str, Any]:
     """The variable that holds the main loader, where it was made, and its settings, as values of a claim."""
     loader = main_loader(costs)
     if loader is None:
-        return {"loader": "", "loader_site": None, "batch_size": None, "prefetch": None}
+        return {"loader": ""}
     return {
         "loader": loader.variable,
         "loader_site": loader.site,
@@ -168,9 +168,8 @@ def more_workers_values(costs: StepCosts) -> dict[str, Any]:
     """`loader_values` where more workers are the cure; an IterableDataset may not split itself among them."""
     main, use = main_loader(costs), costs.analysis.loader
     loaders = (main,) if main else use.loaders if use else ()
-    if not any(loader.is_iterable for loader in loaders):
-        return {**loader_values(costs), "dataset": None}
-    return {**loader_values(costs), "loader": None, "dataset": "IterableDataset"}
+    is_iterable = any(loader.is_iterable for loader in loaders)
+    return loader_values(costs) | ({"loader": None, "dataset": "IterableDataset"} if is_iterable else {})
 
 
 SPLIT: Final = (

@@ -191,7 +191,7 @@ def pageable_copies(costs: StepCosts) -> Claim | None:
     loader = main_loader(costs)
     values = loader_values(costs)
     values["blocked"] = costs.share(sum(call.blocked_per_step for call in waiting)) if waiting else None
-    values["unpinned"] = values["batch_size"] if loader and not loader.pin_memory else None
+    values["unpinned"] = values.get("batch_size") if loader and not loader.pin_memory else None
     sources = [site.source for site in (waiting[0].library, waiting[0].site) if site] if waiting else []
     values["cure"] = next(filter(None, map(cure_of_copy, sources)), None)
     return Claim({COPYING: exactly(exposed * costs.seconds)}, largest_sites(call.site for call in waiting), values)

@@ -209,7 +209,7 @@ def starved_prefetch(costs: StepCosts) -> Claim | None:
     if found is None:
         return None
     waits, values = input_cost(costs, found, found.waits), loader_values(costs)
-    ahead = max(_AHEAD, 2 * (values["prefetch"] or 0))
+    ahead = max(_AHEAD, 2 * (values.get("prefetch") or 0))
     values |= {"waits": costs.own_share(found.waits), "idle": 1.0 - found.busy, "ahead": ahead}
     # the worker that has most to do still needs this long, however many batches it makes ahead
     needed = max(found.busy, found.use.busiest_worker) * costs.active

@@ -253,18 +253,17 @@ def thread_holds_gil(costs: StepCosts) -> Claim | None:
     if not claimed:
         return None
     holder = gil_holder(costs.analysis)
-    site = _main_line(holder) if holder else None
-    held = holder.gil if holder else None
-    runs, inside = (holder.runs, holder.calls) if holder else ("", "")
-    started = next(iter(setting_line(costs, f"{OF_THREAD}{holder.tid}")), None) if holder else None
+    if holder is None:
+        return Claim(claimed, costs.sites("gil"), is_least=True)
+    site, started = _main_line(holder), next(iter(setting_line(costs, f"{OF_THREAD}{holder.tid}")), None)
     values = {
-        "held": held,
+        "held": holder.gil,
         "holder": site,
-        "thread_site": holder.site if holder else None,
-        "inside": inside if inside and inside != runs else None,
-        "runs": runs or None,
+        "thread_site": holder.site,
+        "inside": holder.calls if holder.calls and holder.calls != holder.runs else None,
+        "runs": holder.runs or None,
         "started": started,
-        "cure": cure_of_function(runs) or None,
+        "cure": cure_of_function(holder.runs) or None,
     }
     # without code of the program in that thread, the outermost frame is that of a library which starts threads
     folders = package_folders(costs.analysis.info.facts)
