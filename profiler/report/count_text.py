@@ -203,6 +203,199 @@ def shown_lines(counts: tuple[SiteCount, ...], kind: CountKind) -> tuple[LineCou
 
 
 def kind_title(info: RunInfo, kind: CountKind) -> str:
+    """What a kind is called in this run."""
     return WAITS_ON_CPU if kind is CountKind.SYNC and "virtual_cuda" not in info.facts else KINDS[kind].title
 
 
+def total_text(counts: Iterable[SiteCount], kind: CountKind) -> str:
+    """The sum over the lines, per step."""
+    own = [count for count in counts if count.kind is kind]
+    if KINDS[kind].has_bytes:
+        return f"{size(sum(count.bytes_per_step for count in own))} in a step"
+    if not any(count.mean for count in own) and (before := sum(count.before for count in own)):
+        return f"{before:,} before the first step ended"
+    steps = PerStep.sum_of(own)
+    return f"{amount_text(kind, steps.usual)} in {steps.step}{f'; {_others_text(kind, steps)}' if steps.others else ''}"
+
+
+def _others_text(kind: CountKind, steps: PerStep) -> str:
+    return steps.in_others if kind is not CountKind.FLOPS else f"others in {len(steps.others)} of {steps.steps:,} steps"
+
+
+def line_amount(kind: CountKind, line: LineCount) -> str:
+    """What a line does in a usual step."""
+    return amount_text(kind, line.bytes_per_step if KINDS[kind].has_bytes else line.steps.usual)
+
+
+def amount_text(kind: CountKind, amount: float) -> str:
+    """A number, or bytes, of a kind."""
+    if KINDS[kind].has_bytes:
+        return size(amount)
+    return rate(amount, "").strip() if kind is CountKind.FLOPS else _number(amount)
+
+
+_BEFORE: Final = ("once before the first step ended", "once at the start")
+
+
+def _line(kind: CountKind, line: LineCount) -> str:
+    has_bytes = KINDS[kind].has_bytes
+    first = line.before if line.before and not (line.bytes_per_step if has_bytes else line.mean) else 0
+    amount = f"{first:,}" if first else line_amount(kind, line)
+    details = [names_text(kind, line)]
+    if kind in (CountKind.ALLOCATION, CountKind.GROWTH):
+        details.append(f"{_number(line.mean)} tensor{'s' * (line.mean != 1)}")
+    elif line.bytes_per_step and not has_bytes:
+        details.append(size(line.bytes_alike))
+    if line.steps.others and not has_bytes and not first:
+        details.insert(len(details) if line.steps.usual else 0, _others_text(kind, line.steps))
+    place, source = line.site, line.site.source if line.site else ""
+    wheres = (short_site(place), f"{PurePath(place.file).name}:{place.line}") if place else (_NO_LINE,)
+    for when, where in itertools.product(_BEFORE if first else ("",), wheres):
+        told = ", ".join(filter(None, (*details, when)))
+        text = f"  {amount:>8}  {where}{f'  {told}' if told else ''}"
+        if len(text) <= _WIDTH:
+            break
+    return shortened(f"{text}  {source}" if source and len(text) + 10 < _WIDTH else text, _WIDTH)
+
+
+def frame_text(frame: Site) -> str:
+    """The line of a library that makes calls."""
+    return library_line(short_path(frame.file), frame.line, frame.function)
+
+
+def _frame_line(frame: Site) -> str:
+    text = f"{'':12}{frame_text(frame)}"
+    return shortened(f"{text}  {frame.source}" if frame.source and len(text) + 10 < _WIDTH else text, _WIDTH)
+
+
+def names_text(kind: CountKind, line: LineCount) -> str:
+    """The operators or calls of a line; several operators with their numbers in a usual step."""
+    names = [(_name_text(kind, name), usual) for name, usual in line.names if name]
+    if len(names) == 1 or kind is not CountKind.OPERATOR:
+        return ", ".join(name for name, _ in names)
+    text = ", ".join(f"{name} {usual:,}" if usual else name for name, usual in names[:_MAX_NAMES])
+    return f"{text}, …" if len(names) > _MAX_NAMES else text
+
+
+_WRITTEN: Final = {
+    **{name: f".{name}()" for name in ("to", "cpu", "cuda", "copy_", "numpy", "new_tensor")},
+    **{name: f"torch.{name}()" for name in ("tensor", "as_tensor", "asarray", "save", "load")},
+    "__setitem__": "assignment",
+}
+"""Calls that copy -> as a program writes them."""
+
+
+def _name_text(kind: CountKind, name: str) -> str:
+    if kind not in _COPIES:
+        return name.removeprefix("aten::")
+    call, *memory = name.removesuffix(f" {NON_BLOCKING}").split(" ")
+    place = f" {'into' if kind is CountKind.D2H else 'from'} {memory[0]} memory" if memory else ""
+    return f"{_WRITTEN.get(call, call)}{place}{' without a wait' if name.endswith(NON_BLOCKING) else ''}"
+
+
+def _number(mean: float) -> str:
+    return f"{round(mean):,}" if mean == round(mean) else significant(mean)
+
+
+def counts_json(counted: RunCounts) -> dict[str, Any]:
+    """The same as data: `steps`, `devices`, `card`, and for each line its kind, call, place and numbers."""
+    return {
+        "steps": counted.steps,
+        "devices": counted.info.facts.get("virtual_cuda"),
+        "card": counted.info.facts.get("virtual_card"),
+        "waits_per_step": sum(count.mean for count in counted.counts if count.waits),
+        "waits_per_usual_step": PerStep.sum_of([count for count in counted.counts if count.waits]).usual,
+        "per_step": {
+            kind.name.lower(): {
+                "number": sum(count.mean for count in own),
+                "usual": PerStep.sum_of(own).usual,
+                "bytes": sum(count.bytes_per_step for count in own),
+            }
+            for kind in KINDS
+            if (own := [count for count in counted.counts if count.kind is kind])
+        },
+        "counts": [
+            {
+                "kind": count.kind.name.lower(),
+                "call": count.name,
+                "waits": count.waits,
+                "file": count.site.file if count.site else None,
+                "line": count.site.line if count.site else None,
+                "function": count.site.function if count.site else None,
+                "source": count.site.source if count.site else None,
+                "libraries": [
+                    {"file": frame.file, "line": frame.line, "function": frame.function, "source": frame.source}
+                    | {"calls": calls}
+                    for frame, calls in count.frames
+                ],
+                "per_step": count.mean,
+                "usual": count.usual[0],
+                "bytes_per_step": count.bytes_per_step,
+                "usual_bytes": count.usual[1],
+                "before_second_step": count.before,
+                "bytes_before_second_step": count.before_bytes,
+            }
+            for count in counted.counts
+        ],
+    }
+
+
+class ComparedCount(NamedTuple):
+    """What the sides do in a step, of one kind."""
+
+    title: str
+    kind: CountKind
+    has_bytes: bool
+    amounts: tuple[float, ...]
+    """The amount of each side."""
+
+    def text(self, side: int) -> str:
+        """The amount of a side."""
+        amount = self.amounts[side]
+        return size(amount) if self.has_bytes else amount_text(self.kind, amount)
+
+
+def compared_counts(sides: Sequence[RunCounts]) -> tuple[ComparedCount, ...]:
+    """A row for each kind of which a side counted something; the waits come first, blocking copies among them."""
+    waits = tuple(sum(count.mean for count in side.counts if count.waits) for side in sides)
+    rows = [ComparedCount("waits for the device", CountKind.SYNC, has_bytes=False, amounts=waits)]
+    for kind, text in KINDS.items():
+        own = [[count for count in side.counts if count.kind is kind] for side in sides]
+        if kind is CountKind.SYNC:
+            continue
+        sizes = tuple(sum(count.bytes_per_step for count in each) for each in own)
+        if not text.has_bytes:
+            numbers = tuple(sum(count.mean for count in each) for each in own)
+            rows.append(ComparedCount(text.title, kind, has_bytes=False, amounts=numbers))
+        if text.has_bytes or kind in _COPIES:
+            title = text.title if text.has_bytes else f"bytes of {text.title}"
+            rows.append(ComparedCount(title, kind, has_bytes=True, amounts=sizes))
+    return tuple(
+        row for row in rows if any(map(round, row.amounts) if row.has_bytes else row.amounts) or row is rows[0]
+    )
+
+
+def change_text(before: float, after: float) -> str:
+    """`27 times fewer`, `1.5 times as many`; `new` and `gone` where one is 0; empty where both are equal."""
+    if before == after:
+        return ""
+    if not before or not after:
+        return "gone" if before else "new"
+    if before > after:
+        return f"{significant(before / after)} times fewer"
+    return f"{significant(after / before)} times as many"
+
+
+def comparison_json(sides: Sequence[RunCounts], differences: Iterable[Mismatch] = ()) -> dict[str, Any]:
+    """The counts of both sides as data, the first side first.
+
+    :param differences: the facts in which the sides differ, so that they do not do the same.
+    """
+    reasons = [mismatch(each) for each in differences]
+    counted = [{"label": side.label, **counts_json(side)} for side in sides]
+    return {"comparable": not reasons, "reasons": reasons, "sides": counted}
+
+
+def print_counts(counted: RunCounts) -> None:
+    """Print them on the standard output."""
+    print("\n".join(count_lines(counted)))
