@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from profiler.analyse.compare.ratios import SideRuns
+    from profiler.analyse.compare.comparability import SideRuns
     from profiler.analyse.model import Analysis, Comparison
     from profiler.core.errors import ProfilerError
     from profiler.marks import count, describe, gauge, open_step, region, result, step
@@ -70,7 +70,7 @@ def load(path: Path | str | PathLike[str], *, max_size: int | None = None) -> Ru
     """
     from os import fspath
 
-    from profiler.core.checked import limited_to
+    from profiler.core.files import limited_to
     from profiler.report.notebook import show_in_notebooks
     from profiler.run.load import load as load_run
     from profiler.run.model import Run as LoadedRun
@@ -167,7 +167,7 @@ def read_ranks(runs: Sequence[Run]) -> Analysis | None:
     from os.path import commonpath
     from pathlib import Path
 
-    from profiler.run.groups import are_ranks_of_one_job, merge_ranks
+    from profiler.run.load import are_ranks_of_one_job, merge_ranks
 
     if not are_ranks_of_one_job(runs):
         return None
@@ -177,7 +177,7 @@ def read_ranks(runs: Sequence[Run]) -> Analysis | None:
 def _side(label: str, loaded: Sequence[Run]) -> SideRuns:
     import shlex
 
-    from profiler.analyse.compare.ratios import SideRuns
+    from profiler.analyse.compare.comparability import SideRuns
     from profiler.core.errors import ProfilerError
 
     runs = [analyse_run(run) for run in loaded]

@@ -12,8 +12,8 @@ from typing import Any, Final
 from profiler import __doc__ as purpose
 from profiler import __version__
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.machine import install_hint, missing_packages
 from profiler.core.plugins import call_plugin, discover, entry_points
-from profiler.core.requirements import install_hint, missing_packages
 from profiler.core.terminal import called_as
 
 DEBUG = "PROFILER_DEBUG"

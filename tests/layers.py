@@ -54,7 +54,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.analyse.compare.comparability",
         "profiler.core",
     ),
-    "profiler.check.model": ("profiler.core.notice",),
+    "profiler.check.model": ("profiler.core.errors",),
     "profiler.check.modes": (
         "profiler.check",
         "profiler.report",
@@ -66,7 +66,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "profiler.check.outputs": (
         "profiler.check.model",
-        "profiler.check.rises",
+        "profiler.check.places",
         "profiler.check.history",
         "profiler.analyse.changepoints",
         "profiler.report",
@@ -136,14 +136,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.run.filter",
         "profiler.core",
     ),
-    "profiler.analyse.finding": ("profiler.analyse.ledger.cells", "profiler.run.model", "profiler.core.notice"),
+    "profiler.analyse.finding": ("profiler.analyse.ledger.cells", "profiler.run.model", "profiler.core.errors"),
     "profiler.analyse.ledger.cells": ("profiler.run.model",),
     "profiler.analyse.model": (
         "profiler.analyse.finding",
         "profiler.analyse.ledger.cells",
         "profiler.run.model",
         "profiler.run.tables",
-        "profiler.core.notice",
+        "profiler.core.errors",
     ),
     "profiler.record": (
         "profiler.analyse.finding",
@@ -184,7 +184,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.virtual": ("profiler.agent.patching",),
     "profiler.run": ("profiler.core",),
     "profiler.run.frames": ("profiler.run", "profiler.analyse.model", "profiler.core"),
-    "profiler.run.model": ("profiler.core.masking", "profiler.core.notice", "profiler.run.tables"),
+    "profiler.run.model": ("profiler.core.masking", "profiler.core.errors", "profiler.run.tables"),
     "profiler.run.tables": (),
     "profiler.core": (),
     "profiler.core.live": ("profiler.run.model",),

@@ -12,7 +12,7 @@ import pytest
 
 from profiler.agent.hooks.facts import _DEBUG_VARIABLES
 from profiler.record.attach import _RANK_VARIABLES
-from profiler.record.collectors.environment import VARIABLES
+from profiler.record.collectors.host import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -263,7 +263,7 @@ def test_a_full_disk_does_not_hurt_the_program(
     loaded = record("light")
     marks.step()
     marks.recorder().flush()
-    monkeypatch.setattr("profiler.agent.source_folder.os.write", full_after(3 * tables.packer("steps").size + 5))
+    monkeypatch.setattr("profiler.agent.folder.os.write", full_after(3 * tables.packer("steps").size + 5))
     for _ in range(10):
         marks.step()
         marks.recorder().flush()

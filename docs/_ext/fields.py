@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 from profiler.analyse.finding import Finding, RuleText
 from profiler.analyse.ledger.cells import Ledger
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.report.render.json import LEFT_OUT, WORDS
 
 _TEXTS: Final = {str: "string", Notice: "string", RuleText: "string", PurePath: "string"}

@@ -4,7 +4,7 @@ The program connects to the control socket at its first possible step boundary. 
 has seen, until the other side has chosen the one that ends a step. From then on it reports at the end of each block how
 long its steps took, and receives the number of steps to run next. If the program later reaches an event of higher
 priority, or only other ones of the same priority, both begin anew. Each message is one line of JSON (the other end:
-profiler/check/speed/control_socket.py). While the program waits here its processes are paused from outside; nothing
+profiler/check/speed/control.py). While the program waits here its processes are paused from outside; nothing
 here sleeps.
 """
 

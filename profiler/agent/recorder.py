@@ -18,8 +18,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.agent.bootstrap import allow_tracing
-from profiler.agent.buffers import InternedTexts, RecordBuffer
-from profiler.agent.source_folder import SourceFolder
+from profiler.agent.folder import InternedTexts, RecordBuffer, SourceFolder
 from profiler.run import tables
 from profiler.run.tables import NOT_READ, BoundaryKind, CallKind, StageKind, ValueKind
 

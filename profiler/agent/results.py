@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from typing import Any, Final
 
 from profiler.agent.bootstrap import warn
-from profiler.agent.source_folder import SourceFolder
+from profiler.agent.folder import SourceFolder
 from profiler.run import tables
 
 _BLOCK: Final = 1 << 16

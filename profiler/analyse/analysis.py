@@ -22,22 +22,25 @@ from profiler.analyse.model import (
     Topic,
 )
 from profiler.analyse.one_off import one_offs, set_apart
-from profiler.analyse.rank_collectives import collective_waits
-from profiler.analyse.rank_ledger import MAY_BE_WAITS, MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
+from profiler.analyse.rank_ledger import (
+    MAY_BE_WAITS,
+    MAY_WAIT_FOR_DEVICE,
+    RankTime,
+    collective_waits,
+    rank_ledger,
+    with_rank_waits,
+)
 from profiler.analyse.ranks import RankSteps, rank_steps
 from profiler.analyse.replay.replay import Replay
 from profiler.analyse.sampling.attribute import host_time
-from profiler.analyse.sampling.drivers import find_driver
 from profiler.analyse.sampling.flame import flame_graph
 from profiler.analyse.sampling.lines import library_functions, line_costs, operator_lines, startup_teardown
 from profiler.analyse.sampling.phases import phases
-from profiler.analyse.sampling.preparation import preparation
+from profiler.analyse.sampling.places import find_driver, preparation
 from profiler.analyse.sampling.spikes import spikes
-from profiler.analyse.sampling.stacks import Stacks
+from profiler.analyse.sampling.stacks import Stacks, has_hooked_steps
 from profiler.analyse.sampling.stages import stage_costs, stage_spans, stage_times
-from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
-from profiler.analyse.timing.batches import batch_curve
 from profiler.analyse.timing.breakdown import NO_OPERATORS, Strip, breakdown, within_blocked
 from profiler.analyse.timing.counters import call_sites, counters, gauges, steady_launches
 from profiler.analyse.timing.device import (
@@ -53,7 +56,7 @@ from profiler.analyse.timing.idle import idle_blame, split_off_core
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
 from profiler.analyse.timing.resources import peak_share, recording_seconds, resources, series
 from profiler.analyse.timing.scheduler import step_delays, waits_without_core
-from profiler.analyse.timing.throughput import counted_unit, throughput
+from profiler.analyse.timing.throughput import batch_curve, counted_unit, throughput
 from profiler.analyse.timing.trace_timeline import full_timeline, memory_fills
 from profiler.analyse.timing.warnings import contradictions, run_warnings
 from profiler.analyse.window import (
@@ -65,8 +68,7 @@ from profiler.analyse.window import (
     rank_windows,
     ranks_of_few_steps,
 )
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice, ProfilerError
 from profiler.run.model import Run
 
 MANY_IN_RECORDER: Final = 0.1

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from profiler.analyse.ledger.cells import Period
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.model import Site
 
 

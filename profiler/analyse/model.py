@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from profiler.analyse.finding import Finding, JudgedRun, NotJudged, Predictor
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
 from profiler.run.tables import NON_BLOCKING, CountKind
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, times, union
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.model import Run, Table
 from profiler.run.tables import COLLECTIVE_METHODS, COLLECTIVES, CallKind
 

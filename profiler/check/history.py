@@ -19,10 +19,8 @@ import numpy as np
 
 from profiler.analyse.changepoints import Ends, Shift, level_shifts, range_shifts
 from profiler.check.model import GateResult
-from profiler.core.atomic_file import append_line
-from profiler.core.checked import read_bytes
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice, ProfilerError
+from profiler.core.files import append_line, read_bytes
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

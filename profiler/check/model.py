@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 
 PASS: Final = "PASS"
 FAIL: Final = "FAIL"

@@ -16,12 +16,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, S
 
 from profiler.check.counters.compare import suggestion
 from profiler.check.model import PATIENCE_S, Budget, GateResult, Limit, Limits
-from profiler.core.checked import read_bytes
-from profiler.core.errors import ProfilerError
+from profiler.core.errors import Notice, ProfilerError
+from profiler.core.files import read_bytes
+from profiler.core.machine import DEFAULT_CARD, virtual_devices
 from profiler.core.masking import PRIVATE, Privacy
-from profiler.core.notice import Notice
 from profiler.core.units import shorten
-from profiler.core.virtual_devices import DEFAULT_CARD, virtual_devices
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.profiler.check"

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from profiler.core.checked import MaxSize
 from profiler.core.errors import ProfilerError
+from profiler.core.files import MaxSize
+from profiler.core.machine import DEFAULT_CARD
 from profiler.core.terminal import called_as
-from profiler.core.virtual_devices import DEFAULT_CARD
 from profiler.virtual.cards import CARDS
 
 if TYPE_CHECKING:

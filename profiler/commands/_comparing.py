@@ -13,14 +13,13 @@ from profiler import analyse_run, load, read, read_ranks
 from profiler.analyse.compare.comparability import counted_mismatches, find_mismatches
 from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Extension, Mismatch
-from profiler.analyse.site_counts import run_counts
+from profiler.analyse.timing.counters import run_counts
 from profiler.commands._common import RUNS, no_virtual_device
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.masking import Privacy
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.record.launch import last_output_line, record
-from profiler.record.schedule import RecordedRuns, SideCommand
-from profiler.record.trainers import Experiment
+from profiler.record.schedule import Experiment, RecordedRuns, SideCommand
 from profiler.report.build import build_report
 from profiler.report.comparison_text import with_comparison_verdict
 from profiler.report.render.console import print_report

@@ -79,7 +79,7 @@ def _print(run: Run, analysis: Analysis) -> None:
 
 def _findings(analysis: Analysis) -> tuple[str, ...]:
     """What takes the time of a second of the main thread: without steps, that stands for a step."""
-    from profiler.analyse.sampling.attached import second_of_main_thread
+    from profiler.analyse.sampling.places import second_of_main_thread
     from profiler.diagnose.findings import find
     from profiler.report.live_text import live_findings
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from profiler.commands._common import RUNS, add_card, add_counting, add_max_size, add_privacy, privacy
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.machine import virtual_devices
 from profiler.core.masking import masked_command
 from profiler.core.terminal import called_as
-from profiler.core.virtual_devices import virtual_devices
 
 if TYPE_CHECKING:
-    from profiler.record.schedule import RecordedRuns, SideCommand
-    from profiler.record.trainers import Experiment, Trainer, TrainerOption
+    from profiler.record.schedule import Experiment, RecordedRuns, SideCommand, Trainer, TrainerOption
 
 PAIR: Final = 5
 LADDER: Final = 4
@@ -35,7 +34,7 @@ class Compare:
     )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        from profiler.record.trainers import trainers
+        from profiler.record.schedule import trainers
 
         known = trainers()
         named = ", ".join(f"{trainer.name}: {trainer.description}" for trainer in known.values())
@@ -60,7 +59,7 @@ class Compare:
             group(f"--{name}", **kind, help=_option_help(options))
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.record.trainers import trainers
+        from profiler.record.schedule import trainers
         from profiler.run.store import folder_of_runs
 
         known = trainers()
@@ -83,7 +82,7 @@ def _compare(args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapp
     """Compare recorded runs, or record both sides first, and return the exit code."""
     from profiler.commands._comparing import compare_recorded, compare_runs, refuse_early
     from profiler.record.schedule import record_with_progress
-    from profiler.record.signals import signals_as_interrupt
+    from profiler.record.target import signals_as_interrupt
 
     if args.runs:
         return compare_runs(args.runs, out=out, anyway=args.anyway)
@@ -102,7 +101,7 @@ def _compare_counts(
 ) -> int:
     """Count both sides once, since two runs of a program that does the same have equal counts."""
     from profiler.commands._comparing import compare_counted
-    from profiler.record.signals import signals_as_interrupt
+    from profiler.record.target import signals_as_interrupt
 
     environment: Mapping[str, str] = {}
     if args.before is not None:
@@ -185,8 +184,7 @@ def _trainer(args: argparse.Namespace, known: Mapping[str, Trainer]) -> Trainer:
 
 
 def _commands(args: argparse.Namespace) -> Experiment:
-    from profiler.record.schedule import schedule
-    from profiler.record.trainers import Experiment
+    from profiler.record.schedule import Experiment, schedule
 
     sides = (_command("before", args.before), _command("after", args.after))
     return Experiment(sides, list(schedule(sides, args.pairs)))

@@ -10,7 +10,7 @@ import sys
 from typing import Final
 
 from profiler.commands._common import RUNS
-from profiler.core import requirements
+from profiler.core import machine
 from profiler.core.errors import Exit, ProfilerError
 
 _NOTE: Final = (
@@ -33,8 +33,8 @@ class DoctorCommand:
         parser.epilog = _NOTE
 
     def run(self, args: argparse.Namespace) -> int:
-        if absent := requirements.missing_packages():
-            return _report_missing(requirements.install_hint(absent), as_json=args.json)
+        if absent := machine.missing_packages():
+            return _report_missing(machine.install_hint(absent), as_json=args.json)
         from rich.console import Console
 
         from profiler.record.doctor import Setup, examine

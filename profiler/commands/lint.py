@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler.commands._common import seconds
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.virtual_devices import DEFAULT_CARD
+from profiler.core.machine import DEFAULT_CARD
 from profiler.virtual.cards import CARDS
 
 _EPILOG: Final = (
@@ -44,9 +44,7 @@ class LintCommand:
         add("words", nargs=argparse.REMAINDER, metavar=words, help="the training script, started with this Python")
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.check import lint_baseline
-        from profiler.check.lint_text import lint_json, lint_lines
-        from profiler.check.modes.lint import lint
+        from profiler.check.modes.lint import lint, lint_json, lint_lines, without_known, write
         from profiler.report.text import plural
 
         words = args.words[1:] if args.words[:1] == ["--"] else args.words
@@ -66,11 +64,11 @@ class LintCommand:
             new_since=args.new_since,
         )
         if args.update:
-            lint_baseline.write(result, args.baseline)
+            write(result, args.baseline)
             print(f"{args.baseline}: {plural(len(result.findings), 'finding')} written; review it and commit it")
             return int(Exit.OK)
         if args.baseline is not None:
-            result = lint_baseline.without_known(result, args.baseline)
+            result = without_known(result, args.baseline)
         print(lint_json(result) if args.format == "json" else "\n".join(lint_lines(result)))
         return int(Exit.FAIL if result.findings else Exit.OK)
 

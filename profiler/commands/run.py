@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler.commands._common import RUNS, add_card, add_counting, add_privacy, no_virtual_device, privacy, seconds
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.virtual_devices import virtual_devices
+from profiler.core.machine import virtual_devices
 from profiler.run.tables import LEVELS
 
 _MIN_PERIOD_S: Final = 0.01
@@ -43,8 +43,7 @@ class RunCommand:
         """Exits with the program's own exit code, or by the signal that ended the program."""
         from profiler import analyse_run, load
         from profiler.record.launch import record
-        from profiler.record.signals import end_by, signals_as_interrupt
-        from profiler.record.target import find_program
+        from profiler.record.target import end_by, find_program, signals_as_interrupt
         from profiler.report.summary import print_summary
         from profiler.run.model import RunSpec
         from profiler.run.store import default_directory
@@ -78,7 +77,7 @@ class RunCommand:
                     print(f"profiler: the program {reason}", file=sys.stderr)
                     code = code or Exit.USAGE
                 elif run.info.is_counted:
-                    from profiler.analyse.site_counts import run_counts
+                    from profiler.analyse.timing.counters import run_counts
                     from profiler.report.count_text import print_counts
 
                     print_counts(run_counts(run))

@@ -17,7 +17,7 @@ from profiler.core.terminal import called_as
 
 if TYPE_CHECKING:
     from profiler.check.model import Round
-    from profiler.knockout.session import Session
+    from profiler.knockout.trial import Session
     from profiler.run.trials import Trial
 
 _EPILOG: Final = (
@@ -53,8 +53,7 @@ class TryCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import read
-        from profiler.knockout.session import prepare
-        from profiler.knockout.trial import check_isolation
+        from profiler.knockout.trial import check_isolation, prepare
         from profiler.report.text import relative_path
         from profiler.report.trial_text import measured_text, trials_json
 

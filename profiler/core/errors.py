@@ -1,8 +1,11 @@
-"""Defines the one error that users see, with its exit code; caught once, in `profiler.__main__`."""
+"""Defines errors and notices: what a user must know, as a line, or as a code with its values."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 
 class Exit(IntEnum):
@@ -31,3 +34,16 @@ class ProfilerError(Exception):
     def __init__(self, message: str, exit_code: Exit = Exit.USAGE) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+# ---------------------------------------------------------------- notice
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A warning, a missing measurement or a limitation, as data. No code reads the sentence that is made of it."""
+
+    code: str
+    """Stable identifier in kebab case, such as `few-steps` or `trace-not-recorded`."""
+    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Values that the sentence mentions: numbers in base units, names, sites."""

@@ -8,9 +8,9 @@ from statistics import median
 from typing import Final
 
 from profiler.analyse.model import SAME_SIZE, Comparison, RankLedger, Side
+from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.core.metrics import PER_STEP, RATES
-from profiler.core.notice import Notice
 from profiler.diagnose.change import largest_change
 from profiler.diagnose.device import is_sampled
 from profiler.diagnose.model import ComparisonDiagnosis, CounterChange, SideDiagnosis, WorkerMove

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.analyse.model import LEAST_STEPS, UNATTRIBUTED, WITH_WORK, Analysis, HostState, IdleBlame, Measure, Topic
+from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
-from profiler.core.notice import Notice
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     LAUNCHED_ONCE,

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
 from profiler.analyse.ledger.cells import Ledger, Period
 from profiler.analyse.model import BACKWARD, CORELESS_CATEGORIES, UPDATE, Analysis
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
 from profiler.diagnose.device import too_few_launches

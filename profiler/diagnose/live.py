@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from profiler.analyse.model import Analysis
 from profiler.core.live import GpuUse, ProcessUse, Snapshot, ThreadUse
-from profiler.core.scheduling import estimate_throttling
+from profiler.core.machine import estimate_throttling
 from profiler.diagnose.device import BUSY
 from profiler.diagnose.model import LiveDiagnosis, LiveLimit
 

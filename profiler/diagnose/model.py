@@ -25,7 +25,7 @@ from profiler.analyse.model import (
     ThreadActivity,
     ThreadState,
 )
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.model import Site
 
 WORTH_NAMING: Final = 0.05

@@ -27,7 +27,7 @@ from profiler.analyse.model import (
     LineCost,
     Phase,
 )
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.diagnose.device import BUSY, COPIES, is_sampled, program_blame, trace_category
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import MOST, NAMED, WORTH_NAMING, InputDiagnosis

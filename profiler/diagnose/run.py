@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import UNATTRIBUTED, Analysis
+from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
-from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, diagnose_device, missing_device
 from profiler.diagnose.model import (
     NAMED,

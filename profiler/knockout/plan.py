@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from profiler.analyse.finding import Finding, KnockOut
 from profiler.analyse.model import CORELESS_CATEGORIES
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.knockout.source import ChangedSource, skip_lines, stop_threads_at
 from profiler.run.model import Site
 from profiler.run.trials import SkippedLine

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
 
+from profiler.core.errors import Notice
 from profiler.core.masking import masked_source
-from profiler.core.notice import Notice
 from profiler.run.trials import SkippedLine
 
 _GATE: Final = "_profiler_gate"

@@ -14,10 +14,10 @@ from profiler.core.facts import program_name
 from profiler.core.masking import PRIVATE, Privacy, recorded_arguments
 from profiler.core.procfs import is_alive, is_python, process_tree, read_arguments, read_environment, wait_exit
 from profiler.record.collector import CollectorSet, Context
-from profiler.record.collectors.environment import git_commit
+from profiler.record.collectors.host import git_commit
+from profiler.record.kernel import missing_permission
 from profiler.record.launch import close_run, new_manifest
-from profiler.record.permission import missing_permission
-from profiler.record.signals import handled_signals
+from profiler.record.target import handled_signals
 from profiler.run import store
 from profiler.run.model import RunInfo, RunSpec
 from profiler.run.source_text import ProgramFiles

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from profiler.core.capability import NOT_KNOWN, Answer, Capability
+from profiler.core.machine import NOT_KNOWN, Answer, Capability
 from profiler.core.plugins import entry_points
 
 PACKAGE: Final = "profiler.record.checks"

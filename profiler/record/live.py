@@ -38,9 +38,9 @@ from profiler.core.procfs import (
     uptime,
 )
 from profiler.core.terminal import called_as
-from profiler.record import limits
+from profiler.record import kernel
 from profiler.record.live_steps import StepRate
-from profiler.record.signals import signals_as_interrupt
+from profiler.record.target import signals_as_interrupt
 from profiler.run import store, tables
 from profiler.run.model import RunInfo
 from profiler.run.store import read_manifest
@@ -171,11 +171,11 @@ class SystemReader:
 
     def cores(self, pid: int) -> float:
         """Cores that `pid` may use."""
-        return min(float(limits.cores(pid)), limits.cpu_limit(membership=Path(f"/proc/{pid}/cgroup")) or float("inf"))
+        return min(float(kernel.cores(pid)), kernel.cpu_limit(membership=Path(f"/proc/{pid}/cgroup")) or float("inf"))
 
     def throttled(self, pid: int) -> float | None:
         """Seconds so far that CPU quotas cost the groups of `pid`; None: there is no quota."""
-        return limits.throttled_seconds(membership=Path(f"/proc/{pid}/cgroup"))
+        return kernel.throttled_seconds(membership=Path(f"/proc/{pid}/cgroup"))
 
     def uptime(self) -> float:
         """Seconds since boot."""

@@ -1,4 +1,4 @@
-"""Interleaves recordings: which runs a comparison needs, in which order, and makes them one after the other."""
+"""Interleaves recordings: which runs a comparison needs, of which trainers, and in which order."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.masking import PRIVATE, Privacy, shown_command
+from profiler.core.plugins import entry_points
 from profiler.record.launch import last_output_line, record
 from profiler.run.model import RunInfo, RunSpec
 from profiler.run.source import read_facts
 from profiler.run.tables import ENV_TRACE_SECONDS, ENV_TRACE_STEPS
+
+if TYPE_CHECKING:
+    from profiler.analyse.model import Extension
 
 AGAIN: Final = "full-set-again"
 """Folder of the second run that a program has in each round: a name that no pattern for the first runs matches."""
@@ -332,3 +336,61 @@ def _print_rounds(tasks: Sequence[Task]) -> Callable[[int, Task], None]:
         print(f"round {task.round} of {rounds}{estimate}", file=sys.stderr, flush=True)
 
     return announce
+
+
+# ---------------------------------------------------------------- trainers
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerOption:
+    """An option of `compare` that is passed on to a trainer."""
+
+    help: str
+    default: str = ""
+    """Value in a pair; empty: the trainer's own default."""
+    ladder_default: str = ""
+    """Value in a ladder."""
+    type: Callable[[str], Any] = str
+    multiple: bool = False
+    """Takes several values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """The programs that a comparison records, and how."""
+
+    programs: Sequence[SideCommand]
+    """The sides of the comparison first."""
+    tasks: Sequence[Task]
+    sides: int = 2
+    round_name: str = "pair"
+    extensions: Callable[[Mapping[str, Any], RecordedRuns, bool], Mapping[str, Extension]] | None = None
+    """Called with the `SideRuns` of programs by label, what was recorded, and whether --anyway was given."""
+
+
+class Trainer(Protocol):
+    """A program that can be run in two variants, and with each of its fixes."""
+
+    name: str
+    description: str
+    module: str
+    """The module that `python -m` runs."""
+    is_default: bool
+    marks_everything: bool
+    """Its own marks record all that hooks would: hooks are not installed in its processes."""
+    options: Mapping[str, TrainerOption]
+    """Options by name, without dashes."""
+
+    def pair(self, given: Mapping[str, str], rounds: int) -> Experiment:
+        """The trainer before and after its fixes."""
+
+    def counted_pair(self, given: Mapping[str, str]) -> tuple[Sequence[SideCommand], Mapping[str, str]]:
+        """Both variants with a few steps on CUDA devices that do not exist, and what their environment needs."""
+
+    def ladder(self, given: Mapping[str, str], rounds: int) -> Experiment:
+        """The same two variants, and every fix by itself."""
+
+
+def trainers() -> Mapping[str, Trainer]:
+    """All trainers by name, the default first."""
+    return {t.name: t for t in sorted(entry_points("trainers").values(), key=lambda t: (not t.is_default, t.name))}

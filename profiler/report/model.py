@@ -11,9 +11,9 @@ from statistics import median
 from typing import Final
 
 from profiler.analyse.model import LOADED_MACHINE, Analysis, Comparison, Measure, Missing, Ratio, Side, Topic
+from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.core.metrics import RATES, is_final
-from profiler.core.notice import Notice
 from profiler.core.units import seconds
 from profiler.report.blocks import NotMeasured, side_tone
 from profiler.report.text import capitalized, describe

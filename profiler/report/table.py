@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 from profiler.analyse.model import Measure, Ratio
 from profiler.core import units
+from profiler.core.errors import Notice
 from profiler.core.metrics import is_constant, is_share, label
-from profiler.core.notice import Notice
 from profiler.report.blocks import NOTHING, Cell, Column, Table
 from profiler.report.model import BREAKDOWN_PASS, ReportInput, ReportSide
 from profiler.report.text import NO_REASON, capitalized, describe, notebook_cell

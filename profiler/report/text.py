@@ -26,8 +26,8 @@ from profiler.analyse.model import (
     Topic,
 )
 from profiler.core import units
+from profiler.core.errors import Notice
 from profiler.core.facts import CHANGED, UNKNOWN_CHANGES
-from profiler.core.notice import Notice
 from profiler.run.model import Site, StepDefinition, StepKind
 
 Values = Mapping[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.core.units import ratio, seconds
 from profiler.report.text import describe, listed, plural
 from profiler.run.trials import SkippedLine, Trial

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler.analyse.model import Comparison, Mismatch, RunCounts
-from profiler.core.atomic_file import replacement
 from profiler.core.errors import ProfilerError
+from profiler.core.files import replacement
 from profiler.report.build import build_report
 from profiler.report.model import Results
 

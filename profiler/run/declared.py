@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypedDict
 
-from profiler.core.checked import fitting
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
+from profiler.core.files import fitting
 
 Natural = Annotated[int, 0]
 Positive = Annotated[int, 1]

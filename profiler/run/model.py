@@ -17,8 +17,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from profiler.core.errors import Notice
 from profiler.core.masking import PRIVATE, Privacy
-from profiler.core.notice import Notice
 from profiler.run.tables import COUNTED
 
 Table = npt.NDArray[np.void]

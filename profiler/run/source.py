@@ -17,10 +17,9 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from profiler.core.checked import check_size, fits, open_file, read_json
-from profiler.core.checked import parse as parse_json
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice, ProfilerError
+from profiler.core.files import check_size, fits, open_file, read_json
+from profiler.core.files import parse as parse_json
 from profiler.run import store, tables
 from profiler.run.declared import Facts, Positive, SourceMeta, with_known_types
 from profiler.run.model import Site, StatedResult, Table

@@ -19,11 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
-from profiler.core import atomic_file
-from profiler.core.checked import fits, read_json
-from profiler.core.errors import ProfilerError
+from profiler.core.errors import Notice, ProfilerError
+from profiler.core.files import fits, read_json, write_text
 from profiler.core.masking import masked_source
-from profiler.core.notice import Notice
 from profiler.core.procfs import CLOCK_TICKS, read_stat, uptime
 from profiler.core.samples import SOURCE_LINE
 from profiler.run import store, tables
@@ -122,7 +120,7 @@ def write_source_text(run: Path, files: ProgramFiles) -> None:
             document[file] = {"sha256": digest, "lines": {str(line): text for line, text in texts.items() if text}}
     if document:
         text = json.dumps({"schema": SCHEMA, "files": document}, indent=1)
-        atomic_file.write_text(run / SOURCE_TEXT, text + "\n")
+        write_text(run / SOURCE_TEXT, text + "\n")
 
 
 def _kept_text(line: str) -> str:

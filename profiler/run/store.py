@@ -19,13 +19,13 @@ from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from profiler.core.checked import declared, fits, read_json
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import program_name
+from profiler.core.files import declared, fits, read_json
 from profiler.run import tables
 
 if TYPE_CHECKING:  # model imports NumPy, which writing does not need
-    from profiler.core.notice import Notice
+    from profiler.core.errors import Notice
     from profiler.run.model import RunInfo
 
 RECORDER: Final = "recorder"

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
-from profiler.core import atomic_file
-from profiler.core.checked import declared, fits, read_json
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core import files
+from profiler.core.errors import Notice, ProfilerError
+from profiler.core.files import declared, fits, read_json
 
 TRIALS_FILE: Final = "trials.json"
 _SCHEMA: Final = "trials/1"
@@ -75,7 +74,7 @@ def write_trials(run: Path, trials: Iterable[Trial]) -> None:
     """
     document = {"schema": _SCHEMA, "trials": [asdict(trial) for trial in trials]}
     try:
-        atomic_file.write_text(run / TRIALS_FILE, json.dumps(document, indent=1) + "\n")
+        files.write_text(run / TRIALS_FILE, json.dumps(document, indent=1) + "\n")
     except OSError as error:
         raise ProfilerError(f"cannot write {run / TRIALS_FILE}: {error.strerror}") from error
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from profiler.analyse.compare.comparability import find_mismatches
-from profiler.analyse.compare.ratios import SideRuns, over_runs, paired_ratio
+from profiler.analyse.compare.comparability import SideRuns, find_mismatches, over_runs, paired_ratio
 from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.core.units import ratio, significant
 from profiler.report.text import describe, plural
 

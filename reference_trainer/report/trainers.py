@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.errors import Exit, ProfilerError
-from profiler.record.trainers import Experiment, TrainerOption
+from profiler.record.schedule import Experiment, TrainerOption
 from reference_trainer.errors import missing_packages
 
 if TYPE_CHECKING:

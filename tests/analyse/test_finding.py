@@ -15,7 +15,7 @@ from profiler.analyse.finding import (
     RuleText,
     compare_findings,
 )
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 
 RULE = RuleText("python-loop", "Python takes time", (), "Use operators.")
 PYTHON = Finding(RULE, 0.02, 0.2, 0.18, 0.22, Confidence.HIGH)

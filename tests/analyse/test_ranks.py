@@ -23,7 +23,7 @@ from profiler.analyse.ranks import RankSteps, find_straggler, rank_steps
 from profiler.analyse.timing.breakdown import Strip
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import measured_window, rank_windows
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.diagnose.rule import Claim, StepCosts
 from profiler.diagnose.rules.settings import more_threads_than_cores
 from profiler.diagnose.run import diagnose_run

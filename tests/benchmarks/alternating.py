@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from profiler.check.speed.process_tree import ProcessTree
+from profiler.check.speed.processes import ProcessTree
 from tests.benchmarks.overhead import SCRIPTS, Configuration, FailedError
 
 TURN_S = 0.7

@@ -29,7 +29,7 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from profiler.core.atomic_file import write_text
+from profiler.core.files import write_text
 from reference_trainer.devices import cuda
 from reference_trainer.devices.cuda import CudaDevice
 from reference_trainer.kernels import decode_token, embed, empty, predict, recurrent_step, rewards, scan

@@ -22,7 +22,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from profiler.core.atomic_file import write_text
+from profiler.core.files import write_text
 from tests.benchmarks.measure import Interval, ratio
 
 SCHEMA = "ssm-gpu/1"

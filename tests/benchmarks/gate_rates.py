@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.check.model import CONFIRM, MEASURE, STATES, Limits
-from profiler.check.speed.round_values import RoundValues, round_values
+from profiler.check.speed.rounds import RoundValues, round_values
 from profiler.check.speed.sequential import CONFIRM_LOOKS, looks
 from profiler.check.speed.verdict import Decision, decide, measurements
 

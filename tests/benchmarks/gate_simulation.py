@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, Limits
-from profiler.check.speed.round_values import RoundValues, all_steps, typical_step
+from profiler.check.speed.rounds import RoundValues, all_steps, typical_step
 from profiler.check.speed.sequential import CONFIRM_LOOKS
 from profiler.check.speed.verdict import Decision
 from tests.benchmarks.gate_rates import step_by_step

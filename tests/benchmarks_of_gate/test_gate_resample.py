@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from profiler.check.model import CONFIRM, MEASURE, STATES, Conditions, Limits, Round
-from profiler.check.speed.round_values import RoundValues, round_values
+from profiler.check.speed.rounds import RoundValues, round_values
 from profiler.check.speed.sequential import CONFIRM_LOOKS
 from profiler.check.speed.verdict import next_kind, throughput
 from tests.benchmarks import gate_figures, gate_rates, gate_resample, gate_tables

@@ -8,7 +8,7 @@ import pytest
 
 from profiler.analyse.model import Analysis, LineCost
 from profiler.check.model import Hunk
-from profiler.check.slower_lines import LineTimes, slower_lines
+from profiler.check.places import LineTimes, slower_lines
 from profiler.run.model import RunInfo, Site
 
 CHANGE = Hunk("train.py", 8, 8, (" a", "-old", "-older", "+new", "+newer", "+newest", " b", "+added", " c"))

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from profiler.__main__ import main
-from profiler.core.capability import NO, YES, Answer, Capability
+from profiler.core.machine import NO, YES, Answer, Capability
 from profiler.record import doctor
 
 Capture = pytest.CaptureFixture[str]

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from profiler.__main__ import main
-from profiler.check import lint_baseline
-from profiler.check.lint_text import lint_json, lint_lines
 from profiler.check.model import Change, LibraryLine, LintFinding, LintResult
-from profiler.check.modes.lint import find, pinned_copy
+from profiler.check.modes import lint
+from profiler.check.modes.lint import find, lint_json, lint_lines, pinned_copy
 from profiler.core.errors import ProfilerError
 from tests.commands.check_programs import make_repository
 from tests.fakes.counting import at, lines_of, one
@@ -273,15 +272,15 @@ def finding(line: int, source: str) -> LintFinding:
 
 def test_an_accepted_finding_may_move_and_counts_once(tmp_path: Path) -> None:
     file = tmp_path / "new" / "lint.json"
-    lint_baseline.write(LintResult((finding(3, "x.item()"), finding(9, "y.item()")), 8, 2.0), file)
+    lint.write(LintResult((finding(3, "x.item()"), finding(9, "y.item()")), 8, 2.0), file)
     now = LintResult((finding(4, "x.item()"), finding(5, "x.item()"), finding(6, "z.item()")), 8, 3.0)
-    assert [each.change.line for each in lint_baseline.without_known(now, file).findings] == [5, 6]
+    assert [each.change.line for each in lint.without_known(now, file).findings] == [5, 6]
     for text in ("", "[]", '{"findings": [1]}', '{"findings": [{"rule": 1}]}'):
         file.write_text(text)
         with pytest.raises(ProfilerError, match="is no baseline of lint"):
-            lint_baseline.without_known(now, file)
+            lint.without_known(now, file)
     with pytest.raises(ProfilerError, match="there is no baseline"):
-        lint_baseline.without_known(now, tmp_path / "none.json")
+        lint.without_known(now, tmp_path / "none.json")
 
 
 @pytest.mark.slow

@@ -101,8 +101,8 @@ def test_exit_codes_of_a_process_that_its_own_signals_do_not_end(
 ) -> None:
     made = lambda *_, **__: RunInfo(1, "r", "", ("true",), exit_code=code)  # noqa: E731
     monkeypatch.setattr("profiler.record.launch.record", made)
-    monkeypatch.setattr("profiler.record.signals.os.kill", lambda *_: None)  # as for the first process of a container
-    monkeypatch.setattr("profiler.record.signals.resource.setrlimit", lambda *_: None)
+    monkeypatch.setattr("profiler.record.target.os.kill", lambda *_: None)  # as for the first process of a container
+    monkeypatch.setattr("profiler.record.target.resource.setrlimit", lambda *_: None)
     before = signal.getsignal(signal.SIGTERM)
     try:
         assert main(["run", "--out", str(tmp_path / "run"), "--", "true"]) == expected

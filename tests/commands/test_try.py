@@ -17,9 +17,9 @@ from profiler.analyse.finding import Finding, KnockOut
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.errors import ProfilerError
 from profiler.core.terminal import called_as
-from profiler.knockout import session, trial
+from profiler.knockout import trial
 from profiler.knockout.plan import Plan
-from profiler.knockout.session import _worth_trying
+from profiler.knockout.trial import _worth_trying
 from profiler.report.trial_text import measured_text
 from profiler.run.model import RunInfo
 from profiler.run.trials import Trial, read_trials
@@ -142,7 +142,7 @@ def test_a_command_without_its_secret_has_to_be_given_anew(
     assert main(["try", "--yes", "run", "--", sys.executable, "train.py", "--lr", "1"]) == 2
     assert capsys.readouterr().err.startswith("error: run was recorded with another command: ")
     complete = (*words[:3], "hunter2")
-    assert session.prepare(run, masked, command=complete).program.argv == complete
+    assert trial.prepare(run, masked, command=complete).program.argv == complete
 
 
 @allowed
@@ -182,7 +182,7 @@ def test_where_a_finding_gains_nothing_the_next_one_about_the_same_time_is_tried
     def measured(plan: Plan, *_: object) -> Trial:
         return Trial(plan.finding.rule.name, factor=factor, low=factor - 0.01, high=factor + 0.01)
 
-    monkeypatch.setattr(session, "measure", measured)
+    monkeypatch.setattr(trial, "measure", measured)
     assert main(["try", "run", "--yes", "--findings", "1"]) == 0
     assert [trial.rule for trial in read_trials(run)[0]] == tried
     printed = capsys.readouterr().out
@@ -197,14 +197,14 @@ def test_a_program_that_was_saved_just_before_it_started_has_not_changed(
     for started, number in ((saved.replace(microsecond=0), 1), (saved - timedelta(seconds=2), 0)):
         analysis = profiler.read(run)
         info = replace(analysis.info, started_at=started.isoformat())
-        assert len(session.prepare(run, replace(analysis, info=info)).plans) == number
+        assert len(trial.prepare(run, replace(analysis, info=info)).plans) == number
 
 
 def test_a_line_is_tried_once_for_the_larger_cause(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     larger = finding(line_of("useless"), knock_out=None)
     larger = replace(larger, rule=replace(larger.rule, name="loader-started-anew"))
     with_findings(monkeypatch, larger, finding(line_of("useless")))
-    prepared = session.prepare(run, profiler.read(run))
+    prepared = trial.prepare(run, profiler.read(run))
     assert prepared.plans == ()
     assert [reason.code for _, reason in prepared.not_tried] == ["no-knock-out", "line-of-other"]
 

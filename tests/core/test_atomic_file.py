@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.core.atomic_file import append_line, locked, replacement, write_text
 from profiler.core.errors import ProfilerError
+from profiler.core.files import append_line, locked, replacement, write_text
 
 
 def add(path: Path, line: str) -> None:

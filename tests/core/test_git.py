@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiler.core.git import read_git, run_git
-from profiler.record.collectors.environment import git_commit
+from profiler.record.collectors.host import git_commit
 from tests.fakes.programs import ROOT
 
 Configure = Callable[[Path, str], None]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from profiler.__main__ import guarded
-from profiler.core import requirements
+from profiler.core import machine
 from profiler.core.errors import Exit
 from tests.fakes.programs import ROOT
 
@@ -18,15 +18,15 @@ BARE = [sys.executable, "-S", "-m", "profiler"]
 
 
 def test_here_nothing_is_missing() -> None:
-    assert requirements.missing_packages() == ()
+    assert machine.missing_packages() == ()
 
 
 def test_the_line_names_them_and_the_command() -> None:
-    assert requirements.missing_packages(lambda name: name not in {"numpy", "rich"}) == ("numpy", "rich")
-    said = requirements.install_hint(("numpy", "rich"))
+    assert machine.missing_packages(lambda name: name not in {"numpy", "rich"}) == ("numpy", "rich")
+    said = machine.install_hint(("numpy", "rich"))
     assert said.startswith(f"numpy and rich are missing in {sys.executable}: ")
     assert said.endswith(" -m pip install numpy rich")
-    assert requirements.install_hint(("numpy",)).startswith("numpy is missing")
+    assert machine.install_hint(("numpy",)).startswith("numpy is missing")
 
 
 def test_a_module_that_is_not_a_requirement_is_an_internal_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ import pytest
 import torch
 
 import profiler
-from profiler.analyse.site_counts import run_counts, site_counts
+from profiler.analyse.timing.counters import run_counts, site_counts
 from profiler.counting.files import FileCounter
 from profiler.counting.operators import OperatorCounter, OperatorKind
 from profiler.report.count_text import count_lines

@@ -10,7 +10,7 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, Mismatch
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.diagnose.model import CounterChange, SideDiagnosis, TimeChange, TimeChangeKind, WorkerMove
 from tests.diagnose.runs import fast, idle_in_region, sides, slow

@@ -10,7 +10,7 @@ import pytest
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod
 from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner, Period, Recurrence
 from profiler.analyse.model import Analysis, LineCost, Measure, Phase
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.diagnose.findings import find, in_order, with_trials
 from profiler.diagnose.rule import Claim, Order, Rule, RunClaim, StepCosts, exactly
 from profiler.report.finding_text import finding_sentence, finding_text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
-from profiler.analyse.sampling.attached import second_of_main_thread
+from profiler.analyse.sampling.places import second_of_main_thread
 from profiler.core.errors import ProfilerError
 from profiler.core.live import StepUse
 from profiler.diagnose.findings import find

@@ -24,7 +24,7 @@ from profiler.analyse.model import (
     ThreadState,
     UnmeasuredPeriod,
 )
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.diagnose.findings import find
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
 from profiler.diagnose.rule import StepCosts

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.analyse.compare.ratios import SideRuns
+from profiler.analyse.compare.comparability import SideRuns
 from profiler.analyse.model import Analysis, Measure
 from profiler.run.model import RunInfo
 from reference_trainer.report.ladder import Ladder, measure_ladder

@@ -21,7 +21,7 @@ from profiler.agent.hooks import counts, dynamo, regions, stages
 from profiler.agent.patching import STATE
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
-from profiler.check.counters.file_changes import content_ids, file_changes
+from profiler.check.counters.files import content_ids, file_changes
 from profiler.check.model import Counted, CounterLine, Limits, Line, Location
 from profiler.run.tables import ENV_COUNT
 from tests.fakes.watched import watched

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.core.procfs import is_alive
 from profiler.run.model import Run, RunSpec
 

@@ -20,7 +20,7 @@ import pytest
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Round, StepBlock
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.findings import with_trials
 from profiler.knockout.plan import Plan, plan_trial

@@ -18,7 +18,7 @@ from profiler.analyse.model import ThreadState
 from profiler.core.errors import ProfilerError
 from profiler.record import attach as module
 from profiler.record.attach import JobMembers, attach, attach_spec, check_attachable, command, rank
-from profiler.record.permission import missing_permission
+from profiler.record.kernel import missing_permission
 from profiler.run import tables
 from profiler.run.load import load
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from profiler.core.capability import NO, NOT_KNOWN, PARTLY, YES, Answer
+from profiler.core.machine import NO, NOT_KNOWN, PARTLY, YES, Answer
 from profiler.core.procfs import CpuTimes
-from profiler.record import limits, permission
+from profiler.record import kernel
 from profiler.record.checks import python, recording, system
 from profiler.record.checks._programs import ProgramError, output_of
 from profiler.record.doctor import Check, Setup, all_checks, examine
@@ -182,7 +182,7 @@ def test_ptrace_is_forbidden(check: Check, setup: Setup, tmp_path: Path, monkeyp
     monkeypatch.setattr(recording, "find_py_spy", lambda: program(tmp_path, denied))
     remedies = {0: "--cap-add SYS_PTRACE", 1: "sudo sysctl kernel.yama.ptrace_scope=0", 3: "restart the machine"}
     for scope, remedy in remedies.items():
-        monkeypatch.setattr(permission, "ptrace_scope", lambda proc="", scope=scope: scope)
+        monkeypatch.setattr(kernel, "ptrace_scope", lambda proc="", scope=scope: scope)
         answer = check.examine(setup)
         assert answer.state == NO
         assert remedy in answer.do
@@ -191,10 +191,10 @@ def test_ptrace_is_forbidden(check: Check, setup: Setup, tmp_path: Path, monkeyp
 
 
 def test_the_scope_of_ptrace(tmp_path: Path) -> None:
-    assert permission.ptrace_scope(tmp_path) == 0
+    assert kernel.ptrace_scope(tmp_path) == 0
     (tmp_path / "sys/kernel/yama").mkdir(parents=True)
     (tmp_path / "sys/kernel/yama/ptrace_scope").write_text("3\n")
-    assert permission.ptrace_scope(tmp_path) == 3
+    assert kernel.ptrace_scope(tmp_path) == 3
 
 
 @pytest.mark.parametrize(("permitted", "state"), [(True, YES), (False, PARTLY)])
@@ -225,15 +225,15 @@ def test_host(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_clocks(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "governor", lambda: "performance")
+    monkeypatch.setattr(kernel, "governor", lambda: "performance")
     monkeypatch.setattr(system, "cpu_times", lambda: None)
-    monkeypatch.setattr(limits, "cores", lambda pid=0: 8)
-    monkeypatch.setattr(limits, "cpu_limit", lambda: None)
+    monkeypatch.setattr(kernel, "cores", lambda pid=0: 8)
+    monkeypatch.setattr(kernel, "cpu_limit", lambda: None)
     assert system.clocks.examine(setup).state == YES
     monkeypatch.setattr(system, "cpu_times", lambda: CpuTimes(1000, 500, 100))
     assert system.clocks.examine(setup).state == PARTLY, "10% of the time was stolen"
-    monkeypatch.setattr(limits, "cpu_limit", lambda: 2.5)
-    monkeypatch.setattr(limits, "governor", lambda: "powersave")
+    monkeypatch.setattr(kernel, "cpu_limit", lambda: 2.5)
+    monkeypatch.setattr(kernel, "governor", lambda: "powersave")
     answer = system.clocks.examine(setup)
     assert (answer.state, answer.do) == (PARTLY, "export OMP_NUM_THREADS=2")
     assert all(part in answer.why for part in ("2.5 of the 8 cores", "governor powersave", "10%"))
@@ -263,5 +263,5 @@ def test_disk(setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(("limit", "state"), [(None, YES), (8 << 30, YES), (1 << 28, PARTLY)])
 def test_memory(limit: int | None, state: str, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "memory_limit", lambda: limit)
+    monkeypatch.setattr(kernel, "memory_limit", lambda: limit)
     assert system.memory.examine(setup).state == state

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.limits import cores, cpu_limit, memory_limit, throttled_seconds
+from profiler.record.kernel import cores, cpu_limit, memory_limit, throttled_seconds
 
 
 def write(root: Path, name: str, text: str) -> None:

@@ -15,8 +15,7 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.core.procfs import STOPPED_STATES, descendants, is_alive, read_stat
-from profiler.record.signals import PASSED_ON, Witness
-from profiler.record.target import Target
+from profiler.record.target import PASSED_ON, Target, Witness
 from profiler.report import summary
 from profiler.run.load import load
 from tests.fakes.programs import ROOT, command_line, spec, start

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.model import CollectorStatus, Run, RunInfo, Site, Table
 from profiler.run.tables import SCHEMA, TABLES, ActivityKind, BoundaryKind, CallKind, CountKind, StageKind, ValueKind
 

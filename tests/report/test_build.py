@@ -9,7 +9,7 @@ from pathlib import PurePath
 import pytest
 
 from profiler.analyse.model import Comparison, LineCost
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.report import blocks
 from profiler.report.build import build_report, local_time, section_plugins
 from profiler.report.model import Results, exit_status, group_warnings, load_warnings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler.analyse.model import Comparison, HostState, IdleBlame, Measure, Ratio, Side, SiteOrigin, Timeline
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.report.blocks import FirstScreen, NotMeasured, StackedBars, Table, TimelineChart
 from profiler.report.build import build_report
 from profiler.report.render import html

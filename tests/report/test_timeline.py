@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.model import Analysis, Measure, Timeline, TimelineEvent, TimelineLane
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.report.model import ReportSide
 from profiler.report.text import kernel_name
 from profiler.report.timeline import FIRST_EVENTS, timeline_chart

@@ -19,7 +19,7 @@ from profiler.analyse.model import (
     Timeline,
     Topic,
 )
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.diagnose.run import diagnose_run
 from profiler.report.comparison_text import with_comparison_verdict

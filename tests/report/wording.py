@@ -18,7 +18,7 @@ from profiler.analyse.model import (
     SpikeLine,
     Spikes,
 )
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.diagnose.model import (
     ComparisonDiagnosis,
     CounterChange,

@@ -14,8 +14,8 @@ import pytest
 
 import profiler
 from profiler.__main__ import main
-from profiler.core.checked import limited_to
 from profiler.core.errors import ProfilerError
+from profiler.core.files import limited_to
 from profiler.report.write import rendered
 from profiler.run import tables
 from tests.recorded.directories import steps, write_manifest, write_source

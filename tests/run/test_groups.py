@@ -11,7 +11,7 @@ import pytest
 from profiler import analyse_run, compare, load, read_ranks
 from profiler.commands._comparing import compare_runs
 from profiler.core.errors import ProfilerError
-from profiler.run.groups import are_ranks_of_one_job
+from profiler.run.load import are_ranks_of_one_job
 
 STEP, STEPS = 10_000, 12  # µs
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice, ProfilerError
 from profiler.run import store
 from profiler.run.load import LOST_NAME, load
 from profiler.run.model import CollectorStatus, Site

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import profiler
-from profiler.analyse.site_counts import run_counts, site_counts
+from profiler.analyse.timing.counters import run_counts, site_counts
 from profiler.core.errors import ProfilerError
 from profiler.report.count_text import counts_json
 from profiler.run.tables import CallKind, CountKind
@@ -229,10 +229,10 @@ def test_a_machine_with_a_gpu_is_refused_before_the_program_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from profiler.__main__ import main
-    from profiler.core import virtual_devices
+    from profiler.core import machine
 
     (tmp_path / "version").touch()
-    monkeypatch.setattr(virtual_devices, "_DRIVER", tmp_path / "version")
+    monkeypatch.setattr(machine, "_DRIVER", tmp_path / "version")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     mark = tmp_path / "started"
     out, touch = ["--out", str(tmp_path / "run")], ["--", "touch", str(mark)]

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from profiler.analyse.compare.comparability import compare_results, fact_mismatches, result_mismatches, unstated_facts
-from profiler.analyse.compare.ratios import SideRuns, over_runs, ratios
+from profiler.analyse.compare.comparability import (
+    SideRuns,
+    compare_results,
+    fact_mismatches,
+    over_runs,
+    ratios,
+    result_mismatches,
+    unstated_facts,
+)
 from profiler.analyse.model import (
     ABSENT,
     GIT_COMMIT,
@@ -20,9 +27,8 @@ from profiler.analyse.model import (
 from profiler.analyse.sampling.flame import flame_difference
 from profiler.analyse.statistics import median
 from profiler.analyse.timing.throughput import counted_unit
-from profiler.core.errors import ProfilerError
+from profiler.core.errors import Notice, ProfilerError
 from profiler.core.facts import fact_rows, stated_device
-from profiler.core.notice import Notice
 from profiler.run.model import RunInfo
 
 __all__ = ["SideRuns", "compare"]

@@ -61,9 +61,8 @@ from profiler.analyse.sampling.lines import ShareError, most_frequent
 from profiler.analyse.sampling.phases import exact_phases, sampled_phases
 from profiler.analyse.sampling.shares import ClassifiedSamples, calls_by_line
 from profiler.analyse.sampling.spikes import long_steps
-from profiler.analyse.sampling.stacks import Stacks, sample_ns
+from profiler.analyse.sampling.stacks import FIXED, Stacks, has_hooked_steps, sample_ns
 from profiler.analyse.sampling.stages import WELL_SAMPLED, StageSpans
-from profiler.analyse.sampling.strata import FIXED, has_hooked_steps
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.breakdown import Strip
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, HostTimeline

@@ -15,7 +15,7 @@ from profiler.analyse.model import FlameDiff, FlameNode
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.counters import call_counts
 from profiler.analyse.window import LEVEL_LIGHT, Window
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.code_origin import OURS, code_owner
 from profiler.run.model import Run, Site
 from profiler.run.tables import CallKind

@@ -26,13 +26,11 @@ from profiler.analyse.model import (
     Phase,
     Stage,
 )
-from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
-from profiler.analyse.sampling.stacks import Function, Stacks, function_of
+from profiler.analyse.sampling.stacks import LOADING, Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
-from profiler.analyse.sampling.strata import LOADING
-from profiler.analyse.statistics import share_interval
+from profiler.analyse.statistics import effective_sample_size, share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.window import NS_PER_S, Window, named_rows
 from profiler.run.model import Run, Site, StepKind

@@ -32,10 +32,11 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, overlaps
 from profiler.analyse.model import CORELESS_CATEGORIES, HOST_CATEGORIES
-from profiler.analyse.sampling.batch_means import Batches, batch_edges, sum_in_batches
 from profiler.analyse.sampling.blocked import (
     BlockedCalls,
     BlockedRows,
+    GilHolders,
+    Probability,
     Waits,
     blocked_calls,
     divide_waits,
@@ -43,9 +44,7 @@ from profiler.analyse.sampling.blocked import (
     shows_wait,
 )
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CALL, DATA, TOKENIZE, Stack
-from profiler.analyse.sampling.gil import GilHolders, Probability
-from profiler.analyse.sampling.stacks import Function, Stacks, function_of, gil_windows
-from profiler.analyse.sampling.strata import (
+from profiler.analyse.sampling.stacks import (
     DIVIDED,
     FIXED,
     LEAVES,
@@ -53,12 +52,17 @@ from profiler.analyse.sampling.strata import (
     REGION_KINDS,
     STRATA,
     TORCH_LEAF,
+    Function,
     Numbers,
+    Stacks,
     StackStrata,
+    function_of,
+    gil_windows,
     has_hooked_steps,
     stratum_times,
     stratum_weights,
 )
+from profiler.analyse.statistics import Batches, batch_edges, sum_in_batches
 from profiler.analyse.timing.host_timeline import CODE, REGION, HostTimeline
 from profiler.analyse.timing.scheduler import ThreadTime, delays_in_regions
 from profiler.analyse.window import Window, device_kind, has_ranks

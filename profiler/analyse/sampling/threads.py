@@ -12,11 +12,10 @@ import numpy as np
 
 from profiler.analyse.intervals import Intervals, covered_within, subtract, times, union
 from profiler.analyse.model import LOADER_WORKER, LineCost, ThreadActivity, ThreadState
-from profiler.analyse.sampling.batch_means import MAX_BATCHES, effective_sample_size, sum_in_batches
 from profiler.analyse.sampling.frames import BACKWARD, CHECKPOINT, DATA, Stack, callee_name
 from profiler.analyse.sampling.lines import most_frequent
 from profiler.analyse.sampling.stacks import WINDOWS, Stacks, window_intervals
-from profiler.analyse.statistics import share_interval
+from profiler.analyse.statistics import MAX_BATCHES, effective_sample_size, share_interval, sum_in_batches
 from profiler.analyse.timing.scheduler import ThreadTime, thread_time
 from profiler.analyse.window import NS_PER_S, has_ranks, named_rows
 from profiler.core.samples import THREAD_NAME

@@ -18,8 +18,8 @@ from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED, WAIT_CATEGORIE
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.scheduler import ThreadTime
 from profiler.analyse.window import LEVEL_LIGHT, Window
-from profiler.core.notice import Notice
-from profiler.core.scheduling import Throttling
+from profiler.core.errors import Notice
+from profiler.core.machine import Throttling
 
 NO_OPERATORS: Final = Notice("no-operators")
 NO_CALLS: Final = Notice("no-device-calls")

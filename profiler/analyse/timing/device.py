@@ -11,7 +11,7 @@ import numpy as np
 from profiler.analyse.intervals import Intervals, intersect, overlaps, subtract, union
 from profiler.analyse.model import DEVICE_CATEGORIES, DevicePart, KernelTime, Measure
 from profiler.analyse.window import LEVEL_LIGHT, NO_QUEUE, Window, device_kind, process_rows
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Table
 from profiler.run.tables import ActivityKind

@@ -36,8 +36,8 @@ from profiler.analyse.model import (
     LoaderUse,
     Measure,
 )
-from profiler.analyse.timing.batches import making_waits
 from profiler.analyse.timing.resources import free_cores
+from profiler.analyse.timing.throughput import making_waits
 from profiler.analyse.timing.trace_timeline import is_operator
 from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, process_rows, select, thread_rows
 from profiler.run.filter import group_rows

@@ -23,7 +23,7 @@ from profiler.analyse.window import (
     process_rows,
     thread_rows,
 )
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Table
 from profiler.run.tables import GARBAGE_COLLECTION

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Floats, Intervals, Times, covered_within, times
 from profiler.analyse.timing.counters import counter_sums
 from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, thread_rows
-from profiler.core.scheduling import Throttling, estimate_throttling
+from profiler.core.machine import Throttling, estimate_throttling
 from profiler.run.filter import rows_by
 from profiler.run.model import Run
 from profiler.run.tables import NOT_READ

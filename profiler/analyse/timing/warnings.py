@@ -17,7 +17,7 @@ from profiler.analyse.timing.host_timeline import RECORDING
 from profiler.analyse.timing.resources import BUSY, LACKED, mean_within, other_load
 from profiler.analyse.timing.scheduler import STEAL
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.filter import rows_by
 from profiler.run.model import HOOKS, Run, Table
 from profiler.run.tables import CallKind

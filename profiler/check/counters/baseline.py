@@ -29,7 +29,6 @@ from pydantic import (
 
 import profiler
 from profiler.analyse.timing.counters import EXPECTED_COUNTERS, NO_DEVICE, WOULD_SYNC
-from profiler.check.counters.changed_lines import changed_lines
 from profiler.check.counters.compare import MEMORY, UNGATED, is_judged_by_line
 from profiler.check.counters.environment_key import (
     Key,
@@ -37,16 +36,21 @@ from profiler.check.counters.environment_key import (
     nearest_key,
     work_of_a_step,
 )
-from profiler.check.counters.file_changes import FileChange, content_ids
+from profiler.check.counters.files import (
+    FileChange,
+    content_ids,
+    missing_script,
+    portable_command,
+    portable_program,
+    root_folder,
+)
+from profiler.check.counters.lines import changed_lines
 from profiler.check.counters.operators import whole
-from profiler.check.counters.paths import missing_script, portable_command, portable_program, root_folder
 from profiler.check.model import Counted, Line, Location
-from profiler.core.atomic_file import locked
-from profiler.core.checked import read_bytes
-from profiler.core.errors import ProfilerError
+from profiler.core.errors import Notice, ProfilerError
+from profiler.core.files import locked, read_bytes
 from profiler.core.masking import masked_command
 from profiler.core.metrics import NUMBER, ONCE, STARTUP, counter_period
-from profiler.core.notice import Notice
 from profiler.core.units import shorten
 from profiler.report.text import step_text
 from profiler.run.code_origin import working_folder

@@ -9,9 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler.analyse.timing.counters import MIGHT_SYNC
-from profiler.check.counters.changed_lines import amounts_by_line, change_of, changed_lines, ends
-from profiler.check.counters.file_changes import FileChange
-from profiler.check.counters.moved_lines import LinePair, above, is_equal, pair_lines
+from profiler.check.counters.files import FileChange
+from profiler.check.counters.lines import (
+    LinePair,
+    above,
+    amounts_by_line,
+    change_of,
+    changed_lines,
+    ends,
+    is_equal,
+    pair_lines,
+)
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
@@ -27,9 +35,8 @@ from profiler.check.model import (
     Limits,
     is_earlier,
 )
-from profiler.core.errors import ProfilerError
+from profiler.core.errors import Notice, ProfilerError
 from profiler.core.metrics import CHECKPOINT, COUNTERS, EVALUATION, NUMBER, counter_unit
-from profiler.core.notice import Notice
 
 GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
 """Counters that may not rise even if no limit names them. Other counters of a program are shown, and checked only where

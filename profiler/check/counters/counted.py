@@ -31,6 +31,7 @@ from profiler.analyse.timing.periods import (
     startup,
 )
 from profiler.analyse.window import Window, measured_window, named_rows, process_rows, thread_rows
+from profiler.check.counters.files import portable_path, root_folder
 from profiler.check.counters.operators import (
     TableCounts,
     growing_lines,
@@ -40,7 +41,6 @@ from profiler.check.counters.operators import (
     table_counts,
     whole,
 )
-from profiler.check.counters.paths import portable_path, root_folder
 from profiler.check.model import OTHER_THREAD, STAGES, Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.metrics import CHECKPOINT, COUNTED_IN, EVALUATION, NUMBER, ONCE

@@ -10,9 +10,9 @@ import numpy as np
 from profiler.analyse.compare.comparability import MUST_BE_EQUAL, batch_sizes
 from profiler.analyse.timing.counters import WOULD_SYNC
 from profiler.analyse.window import measured_window, process_rows
-from profiler.check.counters.paths import portable_program
+from profiler.check.counters.files import portable_program
 from profiler.check.model import Counted
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run, StepKind
 from profiler.run.tables import BATCH_ITEMS, COUNTED, BoundaryKind

@@ -78,7 +78,7 @@ def run_one(
     from dataclasses import replace
 
     from profiler.check.modes import counters, interleaved
-    from profiler.core.checked import limited_to
+    from profiler.core.files import limited_to
     from profiler.run.store import folder_of_runs
 
     without = (Mode.COMMANDS, Mode.RUNS, Mode.AGAINST_COUNTS)

@@ -15,11 +15,10 @@ from typing import Any, Final
 
 from profiler.analyse.compare.comparability import program_name
 from profiler.check.counters import baseline
-from profiler.check.counters.changed_lines import scaled_amounts
 from profiler.check.counters.compare import budget_lines, compare, overall, worst
 from profiler.check.counters.environment_key import environment_key, key_differences, other_work, per_sample
-from profiler.check.counters.file_changes import FileChange, content_ids, file_changes
-from profiler.check.counters.paths import root_folder
+from profiler.check.counters.files import FileChange, content_ids, file_changes, root_folder
+from profiler.check.counters.lines import scaled_amounts
 from profiler.check.model import (
     BASE,
     CANDIDATE,
@@ -51,14 +50,18 @@ from profiler.check.modes.sides import (
 from profiler.check.outputs.text import sentence
 from profiler.check.settings import PROCESSES, Settings
 from profiler.check.speed.controlled_process import Program
-from profiler.check.speed.counting import STEPS
-from profiler.check.worktree.paths import refuse_working_tree
-from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
-from profiler.check.worktree.source_diff import changed_lines, new_files
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.check.speed.interleave import STEPS
+from profiler.check.worktree.prepare import (
+    LINK_HINT,
+    PreparedSide,
+    changed_lines,
+    new_files,
+    refuse_working_tree,
+    working_tree_side,
+)
+from profiler.core.errors import Notice, ProfilerError
+from profiler.core.machine import virtual_devices
 from profiler.core.syntax import statements
-from profiler.core.virtual_devices import virtual_devices
 from profiler.report.text import plural
 
 MORE_PROCESSES: Final = 3

@@ -34,16 +34,16 @@ from profiler.check.modes.judge import judge
 from profiler.check.outputs import json
 from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
 from profiler.check.outputs.write import append_summary, print_result, write_all
+from profiler.check.places import LineTimes
 from profiler.check.settings import Settings
-from profiler.check.slower_lines import LineTimes
-from profiler.check.speed.interrupts import deferred_signals, last_signal
+from profiler.check.speed.processes import deferred_signals, last_signal
 from profiler.core.errors import Exit, ProfilerError
 from profiler.report.write import write_text
 
 if TYPE_CHECKING:
     from profiler.analyse.model import Comparison
     from profiler.check.modes.sides import Recordings
-    from profiler.check.worktree.source_diff import SourceDiff
+    from profiler.check.worktree.prepare import SourceDiff
 
 CI: Final = "CI"
 ACTIONS: Final = "GITHUB_ACTIONS"

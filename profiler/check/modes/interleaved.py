@@ -54,15 +54,12 @@ from profiler.check.outputs.format import percent
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.check.speed.interleave import RoundRunner
-from profiler.check.speed.rare_steps import SECONDS, STEPS, rare_steps
-from profiler.check.speed.round_values import round_values
+from profiler.check.speed.rounds import SECONDS, STEPS, rare_steps, round_values
 from profiler.check.speed.sequential import CONFIRM_LOOKS, edges
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
-from profiler.check.worktree.paths import refuse_working_tree
-from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
-from profiler.core.errors import ProfilerError
+from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, refuse_working_tree, working_tree_side
+from profiler.core.errors import Notice, ProfilerError
 from profiler.core.masking import masked_command
-from profiler.core.notice import Notice
 from profiler.core.terminal import progress
 from profiler.report.text import plural
 from profiler.report.write import write_text

@@ -13,8 +13,8 @@ from profiler.check.counters.operators import GROWTH
 from profiler.check.model import FAIL, Change, CounterLine, GateResult, Hunk, WorseCause
 from profiler.check.outputs.first_screen import verdict_sentence
 from profiler.check.outputs.text import counted_cause
-from profiler.check.slower_lines import LineTimes, slower_lines
-from profiler.core.notice import Notice
+from profiler.check.places import LineTimes, slower_lines
+from profiler.core.errors import Notice
 
 if TYPE_CHECKING:
     from profiler.analyse.finding import RuleText

@@ -1,8 +1,9 @@
-"""`lint`: findings of the rules that need no clock, about a few steps that are counted exactly."""
+"""Checks the style of a step by its exact counts, against a list of what is known already."""
 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -10,27 +11,33 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from profiler.analyse.finding import RuleText
 from profiler.analyse.window import measured_window, process_rows
-from profiler.check.counters.changed_lines import amounts_by_line
+from profiler.check.counters.files import portable_path, root_folder
+from profiler.check.counters.lines import amounts_by_line
 from profiler.check.counters.operators import GROWTH
-from profiler.check.counters.paths import portable_path, root_folder
 from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted, LibraryLine, LintFinding, LintResult
 from profiler.check.modes.judge import Copied, copied_bytes, rule_of_line, rules
 from profiler.check.modes.sides import load_recordings
+from profiler.check.outputs import format as fmt
 from profiler.check.speed.controlled_process import Program
-from profiler.check.speed.counting import record_steps
+from profiler.check.speed.interleave import record_steps
 from profiler.check.worktree.git import Repository
-from profiler.check.worktree.source_diff import changed_lines
+from profiler.check.worktree.prepare import changed_lines
 from profiler.core.errors import ProfilerError
+from profiler.core.files import locked, read_bytes
 from profiler.core.masking import masked_source
 from profiler.core.syntax import parsed_line
+from profiler.core.terminal import plain
+from profiler.core.units import significant
+from profiler.report.text import library_line, plural, shortened
 from profiler.run.code_origin import library_sites
 from profiler.run.model import Run
 from profiler.run.tables import SETTINGS, CallKind
@@ -321,3 +328,111 @@ def _is_copy_to_device(change: Change, copied: Copied) -> bool:
     """Whether a wait is that of a copy to the device, which is a finding of its own."""
     place = change.file, change.line, change.function
     return change.counter == "syncs" and change.operation.endswith(_COPY) and place in copied
+
+
+# ---------------------------------------------------------------- lint baseline
+
+DESCRIPTION: Final = "Findings of `python -m profiler lint` that are accepted: change them with --update only."
+_FIELDS: Final = ("rule", "file", "function", "source")
+"""They name a finding. The number of its line is not one of them, because lines move."""
+Key = tuple[str, ...]
+
+
+def without_known(result: LintResult, path: Path) -> LintResult:
+    """The result with the findings only that the file does not have; of equal ones, those beyond its number.
+
+    :raises ProfilerError: there is no such file, or it is damaged.
+    """
+    known = Counter(_read(path))
+    new = []
+    for finding in result.findings:
+        known[_key(finding)] -= 1
+        if known[_key(finding)] < 0:
+            new.append(finding)
+    return replace(result, findings=tuple(new))
+
+
+def write(result: LintResult, path: Path) -> None:
+    """Write the findings of a result to a file, and make its folder.
+
+    :raises ProfilerError: it cannot be written.
+    """
+    rows = [dict(zip(_FIELDS, key, strict=True)) for key in sorted(map(_key, result.findings))]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ProfilerError(f"cannot make the folder of {path}: {error.strerror}") from error
+    with locked(path, "baseline") as file:
+        file.replace(json.dumps({"what": DESCRIPTION, "findings": rows}, indent=2, ensure_ascii=False) + "\n")
+
+
+def _key(finding: LintFinding) -> Key:
+    change = finding.change
+    return finding.rule, change.file, change.function, change.source
+
+
+def _read(path: Path) -> Iterable[Key]:
+    try:
+        rows: Any = json.loads(read_bytes(path).decode("utf-8"))["findings"]
+        return [tuple(str(row[name]) for name in _FIELDS) for row in rows]
+    except FileNotFoundError:
+        raise ProfilerError(f"there is no baseline {path}: write it with lint --update") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ProfilerError(f"{path} is no baseline of lint, or is damaged: write it with lint --update") from error
+
+
+# ---------------------------------------------------------------- lint text
+
+_WIDTH: Final = 80
+
+
+def lint_lines(result: LintResult) -> Iterator[str]:
+    """A finding in three to six lines, as compilers print a warning; a summary last."""
+    for finding in result.findings:
+        change = finding.change
+        yield f"{fmt.location(change)}: {finding.rule}: {finding.title}"
+        if change.source:
+            yield f"    {plain(change.source)}"
+        if finding.library is not None:
+            file, line, function, source = finding.library
+            yield shortened(f"    {plain(f'{library_line(file, line, function)}  {source}'.rstrip())}", _WIDTH)
+        if finding.made_at is not None:
+            at = finding.made_at
+            yield shortened(f"    made at {plain(f'{at.file}:{at.line}  {at.source}'.rstrip())}", _WIDTH)
+        if change.counter:
+            yield f"    {_amount(change)}"
+        yield f"    {finding.fix}"
+        if finding.instead:
+            yield f"    instead: {plain(finding.instead)}"
+        yield ""
+    number = plural(len(result.findings), "finding") if result.findings else "No finding"
+    waits = f"{significant(result.syncs)} waits for the device per step"
+    yield f"{number} in {plural(result.steps, 'counted step')}; {waits}. Counts are exact, and no time was measured."
+
+
+def _amount(change: Change) -> str:
+    amount = fmt.amount(change.after, change.counter)
+    if change.counter == "growth_bytes":
+        return f"{amount} more of what this line makes stay in use after each step; another line may keep them"
+    operation = f"{plain(change.operation)}: " if change.operation else ""
+    return f"{operation}{amount} {fmt.counter_noun(change.counter, change.after)} per step"
+
+
+def lint_json(result: LintResult) -> str:
+    """Strict JSON: `steps`, `syncs_per_step`, and `findings`, each with its rule, line, amount, cure and
+    `library`, the line of a library that makes the call, and `made_at`, the line that makes its object."""
+    document = {
+        "steps": result.steps,
+        "syncs_per_step": result.syncs,
+        "findings": [_finding(finding) for finding in result.findings],
+    }
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def _finding(finding: LintFinding) -> dict[str, Any]:
+    change = finding.change
+    place = {name: getattr(change, name) for name in ("file", "line", "function", "operation", "counter")}
+    cure = {"per_step": change.after, "source": change.source, "fix": finding.fix, "instead": finding.instead}
+    library = finding.library and finding.library._asdict()
+    made_at = finding.made_at and finding.made_at._asdict()
+    return {"rule": finding.rule, "title": finding.title, **place, **cure, "library": library, "made_at": made_at}

@@ -16,19 +16,16 @@ import numpy as np
 from profiler.analyse.window import measured_window
 from profiler.check.counters.counted import counted
 from profiler.check.counters.environment_key import WORK, environment_key, key_differences, work_of_a_step
-from profiler.check.counters.paths import start_folder
+from profiler.check.counters.files import start_folder
 from profiler.check.model import BASE, CANDIDATE, Counted, Round, SideInfo
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import Program, measured_spans
-from profiler.check.speed.counting import STEPS, record_steps
-from profiler.check.speed.interleave import WARMUP
-from profiler.check.worktree.source_diff import SourceDiff
-from profiler.core.errors import ProfilerError
+from profiler.check.speed.interleave import STEPS, WARMUP, record_steps
+from profiler.check.worktree.prepare import SourceDiff
+from profiler.core.errors import Notice, ProfilerError
 from profiler.core.masking import shown_command
 from profiler.core.metrics import CHECKPOINT, EVALUATION, NUMBER
-from profiler.core.notice import Notice
-from profiler.record.schedule import STEPS_FILES
-from profiler.record.trainers import trainers
+from profiler.record.schedule import STEPS_FILES, trainers
 from profiler.report.text import step_text
 from profiler.run.load import load
 from profiler.run.model import Run, RunSpec, StepKind, Table
@@ -75,7 +72,7 @@ def programs_of_sides(
         hooks.
     :raises ProfilerError: there is no such program, which is reported before anything takes time.
     """
-    from profiler.record.collectors.environment import EnvironmentCollector
+    from profiler.record.collectors.host import EnvironmentCollector
 
     count, virtual_cuda = (settings.count, settings.virtual_cuda) if counts_exactly else (False, "")
     hooked = count or not all(marks_itself(side.argv) for side in sides.values())

@@ -21,7 +21,7 @@ from profiler.check.model import (
 )
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
-from profiler.check.rises import Rise, changed_places, failing, find_rises
+from profiler.check.places import Rise, changed_places, failing, find_rises
 from profiler.core.metrics import counter_period
 from profiler.core.terminal import called_as, plain
 from profiler.report import blocks as b

@@ -15,7 +15,7 @@ from profiler.check.model import FAIL, PASS, STATES
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs.text import sentence
 from profiler.core import units
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.report import blocks as b
 from profiler.report.render.drawing import spark
 from profiler.report.table import Field, make_table

@@ -39,7 +39,7 @@ from profiler.check.model import (
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import excerpt, hunk_at
-from profiler.check.rises import Rise, find_rises
+from profiler.check.places import Rise, find_rises
 from profiler.core import units
 from profiler.core.facts import repository_folder
 from profiler.core.terminal import plain

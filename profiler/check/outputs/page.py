@@ -29,7 +29,7 @@ from profiler.check.model import (
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import JUDGED, first_screen
-from profiler.check.rises import find_rises
+from profiler.check.places import find_rises
 from profiler.core import units
 from profiler.core.terminal import plain
 from profiler.report import blocks as b

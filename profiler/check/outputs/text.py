@@ -14,9 +14,9 @@ from profiler.check.model import (
     GateResult,
 )
 from profiler.check.outputs import format as fmt
-from profiler.check.rises import Rise, changed_places, failing, find_rises
+from profiler.check.places import Rise, changed_places, failing, find_rises
+from profiler.core.errors import Notice
 from profiler.core.metrics import counter_period, counter_unit
-from profiler.core.notice import Notice
 from profiler.core.terminal import plain
 from profiler.core.units import shorten, significant
 from profiler.report.text import at, capitalized, listed, plural

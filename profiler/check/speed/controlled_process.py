@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.check.model import PATIENCE_S, StepBlock
-from profiler.check.speed.control_socket import private_folder
-from profiler.check.speed.interrupts import deferred_signals, raise_deferred
-from profiler.check.speed.process_tree import ProcessTree, Watch, die_with_parent
-from profiler.check.speed.stepping import Rank, StepController
-from profiler.check.speed.watchdog import watchdog_process
+from profiler.check.speed.control import Rank, StepController, private_folder
+from profiler.check.speed.processes import (
+    ProcessTree,
+    Watch,
+    deferred_signals,
+    die_with_parent,
+    raise_deferred,
+    watchdog_process,
+)
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import PRIVATE, Privacy
 from profiler.record.launch import close_run, hook_statuses, last_frame, last_output_line, new_manifest

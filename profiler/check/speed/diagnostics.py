@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 
 from profiler.check.model import BASE, CANDIDATE, LOOKS, MEASURE, Limits, Round
-from profiler.check.speed.round_values import Pairs, RoundValues, block_pairs, round_values
+from profiler.check.speed.rounds import Pairs, RoundValues, block_pairs, round_values
 from profiler.check.speed.sequential import Edges, edges, mean_test, p_value, rare_stalls
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 
 ALPHA: Final = 0.001
 """Two-sided error of one test: clean rounds trigger it this rarely."""

@@ -1,7 +1,4 @@
-"""Rounds of interleaved measurement: fresh processes of all sides run in short alternating blocks of steps.
-
-Only one side runs at a time; the others are frozen.
-"""
+"""Runs rounds of interleaved measurement: short blocks of both sides by turns, and counts of their steps."""
 
 from __future__ import annotations
 
@@ -24,10 +21,10 @@ from profiler.check.speed.controlled_process import (
     aligned,
     process_starter,
 )
-from profiler.check.speed.interrupts import raise_deferred
+from profiler.check.speed.processes import raise_deferred
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import PROC, Folder, cpu_times, runnable_threads
-from profiler.record.limits import cores, throttled_seconds
+from profiler.record.kernel import cores, throttled_seconds
 
 BLOCK_S: Final = 0.05
 """Target length of a block (at least one step): most changes of the machine's speed last longer."""
@@ -297,3 +294,63 @@ def _throttle_count(root: Path = Path("/sys")) -> int | None:
         with suppress(OSError, ValueError):
             counts.append(int(file.read_text(encoding="ascii")))
     return sum(counts) if counts else None
+
+
+# ---------------------------------------------------------------- counting
+
+STEPS: Final = 20
+"""Measured steps of a process: an event of every 10th step is counted twice."""
+
+
+def record_steps(
+    program: Program,
+    out: Path,
+    names: list[str],
+    *,
+    steps: int = STEPS,
+    warmup: int = WARMUP,
+    level: str = "standard",
+    patience: float = PATIENCE_S,
+    announce: Callable[[str], None] = lambda _: None,
+    remedy: str = "let it run longer, or count fewer of them (`warmup`)",
+) -> list[Path]:
+    """Record one run below `out` for each of `names`, each of a fresh process, and return their directories.
+
+    A program that ends by itself after the warm-up is counted over the steps it took.
+
+    :param announce: is called with each name before its run.
+    :param remedy: what the user can do where the program ends too early.
+    :raises ProfilerError: the program fails, takes no step, or ends during the warm-up.
+    """
+    folders = [out / name for name in names]
+    for folder in folders:
+        announce(folder.name)
+        with process_starter(level=level, patience=patience) as start:
+            process = start(program, folder)
+            warm = False
+            try:
+                while True:
+                    for _ in aligned([process], patience):
+                        pass
+                    try:
+                        warm = False
+                        if warmup:
+                            process.run_steps(warmup, measured=False)
+                        warm = True
+                        process.run_steps(steps)
+                        break
+                    except StepBoundaryChangedError:
+                        process.discard_measured()
+            except ProcessEndedError as error:
+                _check_ended_usable(process, error)
+                if not warm:
+                    ended = f"the program ended during its {warmup} warm-up steps"
+                    raise ProfilerError(f"{ended}: {remedy} (its output is in {process.folder})") from error
+    return folders
+
+
+def _check_ended_usable(process: ControlledProcess, error: ProcessEndedError) -> None:
+    if error.exit_code:
+        raise ProfilerError(f"the program {error.description}{error.hint and f'; {error.hint}'}") from error
+    if not process.controller.reached_step:
+        raise ProfilerError(process.no_step_message()) from error

@@ -11,9 +11,9 @@ from typing import Any, Final
 from profiler.check.model import CONFIRM, FAIL, INCONCLUSIVE, LOOKS, MEASURE, PASS, Limits, Round, Throughput, TimeLine
 from profiler.check.speed import sequential
 from profiler.check.speed.diagnostics import diagnose
-from profiler.check.speed.round_values import RoundValues, round_values
+from profiler.check.speed.rounds import RoundValues, round_values
 from profiler.check.speed.sequential import Estimate
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 
 TYPICAL: Final = "typical step"
 ALL_STEPS: Final = "all steps"

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from profiler.check.worktree.git import Repository, short
-from profiler.core.errors import ProfilerError
+from profiler.core.errors import Notice, ProfilerError
 from profiler.core.git import run_git
-from profiler.core.notice import Notice
 from profiler.core.procfs import is_alive
 
 PREFIX: Final = "profiler-check-"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from profiler.check.speed.watchdog import watchdog_process
+from profiler.check.speed.processes import watchdog_process
 from profiler.check.worktree.checkout import low_space
 from profiler.check.worktree.requirements import Requirements
 from profiler.core.errors import ProfilerError

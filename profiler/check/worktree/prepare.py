@@ -1,15 +1,18 @@
-"""Prepares the two sides of `check --against REV`: the revision in its own worktree, and the working tree as it is."""
+"""Prepares both sides of a check, translates paths between them, and tells how their files differ."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from profiler.check.model import Hunk
 from profiler.check.worktree.checkout import (
+    PREFIX,
     check_out_submodules,
     checked_out,
     compile_modules,
@@ -26,7 +29,6 @@ from profiler.check.worktree.environment import (
     revision_environment,
 )
 from profiler.check.worktree.git import Repository, short
-from profiler.check.worktree.paths import PathMapping
 from profiler.check.worktree.requirements import (
     CONDA_FILES,
     Requirements,
@@ -34,10 +36,217 @@ from profiler.check.worktree.requirements import (
     changed_files,
     find_requirements,
 )
-from profiler.core.errors import ProfilerError
+from profiler.core.errors import Notice, ProfilerError
 from profiler.core.facts import CHANGED
 from profiler.core.git import run_git
-from profiler.core.notice import Notice
+from profiler.core.masking import masked_source
+
+
+@dataclass(frozen=True, slots=True)
+class PathMapping:
+    """Maps paths of the working tree to the tree of a revision."""
+
+    root: Path
+    tree: Path
+
+    def map_path(self, path: str) -> str | None:
+        """The counterpart of an absolute path in the tree, however it spells the root; None if it is elsewhere."""
+        if not path.startswith("/"):
+            return None
+        normal = Path(os.path.normpath(path))
+        # links within the repository stay, such as data -> /mnt/data
+        top = next((folder for folder in (normal, *normal.parents) if os.path.realpath(folder) == str(self.root)), None)
+        if top is None:
+            normal, top = Path(os.path.realpath(normal.parent)) / normal.name, self.root
+        return str(self.tree / normal.relative_to(top)) if normal.is_relative_to(top) else None
+
+    def map_argument(self, argument: str) -> str:
+        """Translate /repo/a.py and --config=/repo/a.yaml; files of an environment stay the user's."""
+        option, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
+        mapped = self.map_path(value)
+        return argument if mapped is None or in_environment(Path(value)) else option + equals + mapped
+
+    def map_cwd(self, cwd: Path, rev: str) -> Path:
+        """The folder in which the program starts.
+
+        :raises ProfilerError: the revision does not have it.
+        """
+        relative = cwd.resolve().relative_to(self.root)
+        folder = self.tree / relative
+        if not folder.is_dir():
+            raise ProfilerError(f"{rev} has no folder {relative}, where the command would start: run it from another")
+        return folder
+
+    def map_program(self, program: str, cwd: Path, rev: str) -> str:
+        """Translate the first word of a command; a relative path into an environment becomes absolute.
+
+        :raises ProfilerError: it is a file of the repository that the revision does not have.
+        """
+        if "/" not in program:
+            return program
+        file = cwd / program
+        absolute = os.path.normpath(file.absolute())
+        if in_environment(file):
+            return absolute
+        mapped = self.map_path(absolute)
+        if mapped is not None and file.exists() and not os.path.lexists(mapped):
+            raise ProfilerError(f"{rev} has no {program}: give --link {program} if it is a file that git does not keep")
+        return self.map_argument(program)
+
+    def python_path(self, python_path: str, import_paths: Sequence[str]) -> str:
+        """PYTHONPATH for the revision.
+
+        :param python_path: the user's; relative entries stay, because they are relative to where a program starts.
+        :param import_paths: where the interpreter finds modules without it (editable installs).
+        """
+        entries = [self.map_path(entry) or entry for entry in python_path.split(os.pathsep)] if python_path else []
+        mapped = [path for path in map(self.map_path, import_paths) if path and not in_environment(Path(path))]
+        source = [str(self.tree / "src")] if _contains_packages(self.tree / "src") else []
+        return os.pathsep.join(dict.fromkeys([*entries, *mapped, *source]))
+
+
+def in_environment(path: Path) -> bool:
+    """Whether `path` lies in a virtual or conda environment."""
+    folders = Path(os.path.normpath(path.absolute())).parents
+    return any((folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir() for folder in folders)
+
+
+def working_tree_files(files: Iterable[str], repository: Path) -> tuple[str, ...]:
+    """The module files that a revision's program has loaded from the working tree, sorted.
+
+    Files of an environment within the repository (.venv) and files that the revision reaches through --link are
+    allowed.
+    """
+    root = repository.resolve()
+    wrong = set()
+    for file in files:
+        real = Path(os.path.realpath(file))
+        linked = any(part.startswith(PREFIX) for part in Path(file).parts)
+        if real.is_relative_to(root) and not linked and not in_environment(real):
+            wrong.add(str(real))
+    return tuple(sorted(wrong))
+
+
+def refuse_working_tree(files: Iterable[str], repository: Path) -> None:
+    """:raises ProfilerError: a revision's program has loaded files of the working tree."""
+    if wrong := working_tree_files(files, repository):
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise ProfilerError(
+            f"the base runs code of the working tree ({wrong[0]}{more}), so both sides would be the same: is the "
+            f"project installed in the environment from this folder? Start it from its sources (python -m ...), or "
+            f"use --set environment=auto"
+        )
+
+
+def _contains_packages(source: Path) -> bool:
+    """Whether modules are imported from `source` rather than from the folder above it."""
+    if not source.is_dir() or (source / "__init__.py").exists():
+        return False
+    return any((entry / "__init__.py").exists() for entry in source.iterdir() if entry.is_dir())
+
+
+# ---------------------------------------------------------------- source diff
+
+MAX_FILES: Final = 20
+"""Files whose changes are kept."""
+_CODE: Final = ("*.py", "*.yaml", "*.yml", "*.toml")
+"""Files that tell what a program does."""
+_HEADER: Final = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+_NEW_NAME: Final = re.compile(r"^\+\+\+ b/(.*?)\t?$", re.MULTILINE)
+_OPTIONS: Final = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--unified=3")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDiff:
+    """The two versions of a program's files that a check compares."""
+
+    repository: Path
+    """Top folder of the user's checkout."""
+    commit: str
+    folder: Path
+    """The folder in which the candidate was started; files below it are named relative to it."""
+    base_folder: Path
+    """Its counterpart in the checkout of the revision."""
+    files: tuple[str, ...] = ()
+    """Files that the candidate is known to run, as sites name them."""
+
+    def hunks(self, files: Iterable[str]) -> tuple[Hunk, ...] | None:
+        """The changes of these files, then those of other code that is not new, of MAX_FILES in all; None if git cannot
+        tell them.
+
+        :param files: as sites name them; those outside of the repository have no changes.
+        """
+        try:
+            found = tuple(_changes(self.repository, self.commit))
+        except ProfilerError:
+            return None
+        folder, wanted = self.folder.resolve(), list(dict.fromkeys((*files, *self.files)))
+        named = [replace(hunk, file=os.path.relpath(self.repository / hunk.file, folder)) for hunk in found]
+        changed = {hunk.file: hunk.base for hunk in named}
+        others = (file for file, base in changed.items() if base and file not in wanted)
+        names = [*(file for file in wanted if file in changed), *others]
+        return tuple(hunk for name in names[:MAX_FILES] for hunk in named if hunk.file == name)
+
+
+def changed_lines(root: Path, commit: str) -> dict[str, set[int]]:
+    """File, as an absolute path -> the lines of Python code that are new or changed since a commit; in a moved
+    file, those that changed there.
+
+    :raises ProfilerError: git cannot tell them.
+    """
+    lines: dict[str, set[int]] = {}
+    for hunk in _changes(root, commit, "--find-renames"):
+        if hunk.file.endswith(".py"):
+            lines.setdefault(str(root / hunk.file), set()).update(hunk.written())
+    return lines
+
+
+def _changes(root: Path, commit: str, *more: str) -> Iterator[Hunk]:
+    """What has changed in code since a commit, with files relative to the root; a new file has no line of the base.
+
+    :param more: options of git diff.
+    :raises ProfilerError: git cannot tell it.
+    """
+    options = (*_OPTIONS, "--src-prefix=a/", "--dst-prefix=b/", *more)
+    diff = run_git(root, ["-c", "core.quotePath=false", "diff", *options, commit, "--", *_CODE])
+    if diff.code:
+        raise ProfilerError(f"git cannot tell what has changed since {commit}: {diff.error}")
+    for part in re.split(r"^diff --git ", diff.out, flags=re.MULTILINE):
+        if header := _NEW_NAME.search(part):
+            yield from parse_diff(header[1], part)
+    for name in new_files(root):
+        with suppress(OSError):
+            text = Path(name).read_text(encoding="utf-8", errors="replace")
+            yield Hunk(
+                os.path.relpath(name, root), 0, 1, tuple(f"+{masked_source(line)}" for line in text.splitlines())
+            )
+
+
+def new_files(root: Path) -> frozenset[str]:
+    """The files of Python code that git neither has nor ignores, as absolute paths."""
+    new = run_git(root, ["ls-files", "-z", "--others", "--exclude-standard", "--", "*.py"])
+    return frozenset(str(root / name) for name in new.out.split("\0") if name)
+
+
+def parse_diff(file: str, diff: str) -> Iterator[Hunk]:
+    """The hunks in a unified diff of one file."""
+    start: tuple[int, int] | None = None
+    lines: list[str] = []
+    for line in diff.split("\n"):
+        header = _HEADER.match(line)
+        if header or not line.startswith((" ", "-", "+")):
+            if start and lines and not line.startswith("\\"):  # not "\ No newline at end of file"
+                yield Hunk(file, *start, tuple(lines))
+                start, lines = None, []
+            if header:
+                start = int(header[1]), int(header[2])
+        elif start:
+            lines.append(masked_source(line))
+    if start and lines:
+        yield Hunk(file, *start, tuple(lines))
+
+
+# ---------------------------------------------------------------- prepare
 
 LINK_HINT: Final = "the revision has only what git keeps: --link PATH shows it data from outside git"
 _PROJECT_MANAGERS: Final = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi", "conda", "mamba", "micromamba")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.finding import Confidence, KnockOut
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.input import is_started_for_batches, sampling_functions
 from profiler.diagnose.model import MOST, WORTH_NAMING

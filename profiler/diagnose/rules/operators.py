@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
 from profiler.analyse.model import BACKWARD, UPDATE, OperatorLine, Stage
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.core.syntax import called_functions, line_nodes
 from profiler.diagnose.model import MOST, NAMED, WORTH_NAMING
 from profiler.diagnose.rule import (

@@ -11,7 +11,7 @@ from typing import Final
 
 from profiler.analyse.finding import Confidence, KnockOut
 from profiler.analyse.model import UPDATE, Analysis, LineCost, ThreadActivity, ThreadState
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.core.syntax import line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits
 from profiler.diagnose.known_cures import cure_of_function

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from profiler.core.capability import NO, NOT_KNOWN, PARTLY, YES, Answer
+from profiler.core.machine import NO, NOT_KNOWN, PARTLY, YES, Answer
 from profiler.record.checks._programs import ProgramError, output_of
 from profiler.record.doctor import Setup, check
 

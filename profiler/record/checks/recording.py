@@ -8,9 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from profiler.core.capability import NO, PARTLY, YES, Answer
 from profiler.core.errors import ProfilerError
-from profiler.record import permission
+from profiler.core.machine import NO, PARTLY, YES, Answer
+from profiler.record import kernel
 from profiler.record.checks._programs import ProgramError, output_of, waiting_python
 from profiler.record.collectors._pyspy import find_py_spy, may_preempt
 from profiler.record.collectors.gpu import GpuReader
@@ -62,7 +62,7 @@ def stacks(setup: Setup) -> Answer:
 @check("attach", "attach", order=31, patience_s=20)
 def attach(setup: Setup) -> Answer:
     """Dump the stack of a Python that allows nothing, as any other program of the same user."""
-    scope = permission.ptrace_scope()
+    scope = kernel.ptrace_scope()
     shown = f" (kernel.yama.ptrace_scope is {scope})" if scope else ""
     success = "py-spy may read programs of the same user not started with `profiler run`"
     return _dump_stack(setup, success, f" toward programs not started with `profiler run`{shown}", allow_tracing=False)
@@ -78,7 +78,7 @@ def _dump_stack(setup: Setup, success: str, toward: str = "", *, allow_tracing: 
             refusal = "" if "Thread" in dump else "py-spy saw no thread of a Python that runs"
         except ProgramError as error:
             refusal = "ptrace is forbidden here" if _REFUSED.search(str(error)) else f"py-spy: {error}"
-    return Answer(NO, refusal + toward, permission.remedy()) if refusal else Answer(YES, success)
+    return Answer(NO, refusal + toward, kernel.remedy()) if refusal else Answer(YES, success)
 
 
 @check("preempt", "unbiased stacks", order=32)

@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
-from profiler.core.capability import NO, NOT_KNOWN, PARTLY, YES, Answer
+from profiler.core.machine import NO, NOT_KNOWN, PARTLY, YES, Answer
 from profiler.core.procfs import cpu_times, process_tree, thread_times
 from profiler.core.units import share, size
-from profiler.record import limits
+from profiler.record import kernel
 from profiler.record.doctor import Setup, check
 
 _MIN_STOLEN: Final = 0.01
@@ -48,7 +48,7 @@ def host(_: Setup) -> Answer:
 @check("clocks", "steady times", order=40)
 def clocks(_: Setup) -> Answer:
     """Check whether times can be trusted: throttled cores, stolen time, changing frequencies. Nothing is timed."""
-    cores, limit, governor, times = limits.cores(), limits.cpu_limit(), limits.governor(), cpu_times()
+    cores, limit, governor, times = kernel.cores(), kernel.cpu_limit(), kernel.governor(), cpu_times()
     stolen = times.stolen / times.total if times and times.total else 0.0
     problems, remedies = [], []
     if limit is not None and limit < cores:
@@ -104,7 +104,7 @@ def disk(setup: Setup) -> Answer:
 def memory(_: Setup) -> Answer:
     """Read how much memory there is, and whether a container allows less."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    allowed = min(machine, limits.memory_limit() or machine)
+    allowed = min(machine, kernel.memory_limit() or machine)
     shown = f"the container may use {size(allowed)} of the machine's {size(machine)}"
     if allowed == machine:
         shown = f"{size(machine)}, no limit below it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.core.capability import NO, NOT_KNOWN, PARTLY, YES, Capability
+from profiler.core.machine import NO, NOT_KNOWN, PARTLY, YES, Capability
 from profiler.report.render.terminal import Terminal, TextColumn
 
 if TYPE_CHECKING:

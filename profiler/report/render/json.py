@@ -16,7 +16,7 @@ from typing import Any, Final
 from profiler.analyse.finding import Finding, RuleText, compare_findings
 from profiler.analyse.ledger.cells import SMALLEST, Ledger
 from profiler.analyse.model import Analysis, Comparison
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.core.plugins import call_plugin
 from profiler.core.terminal import plain
 from profiler.report.build import section_plugins

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from profiler.core.checked import fits
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
+from profiler.core.files import fits
 from profiler.run import tables
 from profiler.run.declared import Rank
 from profiler.run.ingest import trace_rows

@@ -16,9 +16,8 @@ from typing import Annotated, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.core.checked import fits
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice, ProfilerError
+from profiler.core.files import fits
 from profiler.run import tables
 from profiler.run.ingest import trace_rows
 from profiler.run.ingest.trace_events import read_trace

@@ -17,8 +17,8 @@ from pathlib import Path
 from sys import intern
 from typing import IO, Any, Final, NamedTuple
 
-from profiler.core.checked import check_size, open_file
 from profiler.core.errors import ProfilerError
+from profiler.core.files import check_size, open_file
 from profiler.core.units import size
 from profiler.run import tables
 

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.compare.comparability import MUST_BE_EQUAL
+from profiler.analyse.compare.comparability import MUST_BE_EQUAL, paired_ratio
 from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.compare.ratios import paired_ratio
 from profiler.analyse.model import WITHOUT_CORE, Analysis, Comparison, Measure, Ratio
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice, ProfilerError
 from profiler.run.model import RunInfo
 from tests.fakes.sentences import mismatches, note
 from tests.recorded.builders import MAIN, MS, RunBuilder

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from profiler.agent.results import describe_result
-from profiler.analyse.compare.comparability import compare_results, find_mismatches
+from profiler.analyse.compare.comparability import SideRuns, compare_results, find_mismatches
 from profiler.analyse.compare.comparison import compare
-from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis, ResultComparison
 from profiler.report.text import mismatch, same_results, uncompared_results
 from profiler.run.model import StatedResult

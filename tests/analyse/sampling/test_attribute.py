@@ -14,7 +14,7 @@ from profiler.analyse.model import Analysis
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.window import measured_window
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 from tests.analyse.sampling.test_frames import ADAM, ENGINE, FETCH, ITEM, LINEAR, LOADER, MODULE, STEP

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.intervals import union
-from profiler.analyse.sampling.batch_means import (
+from profiler.analyse.statistics import (
     MAX_BATCHES,
     MIN_BATCHES,
     batch_edges,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from profiler.analyse.sampling.gil import coincident_gil_probability, gil_probability
+from profiler.analyse.sampling.blocked import coincident_gil_probability, gil_probability
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, gil_windows
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import measured_window

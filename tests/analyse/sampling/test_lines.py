@@ -9,8 +9,7 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Period
 from profiler.analyse.sampling.lines import _counted_steps
-from profiler.analyse.sampling.stacks import Stacks
-from profiler.analyse.sampling.strata import has_hooked_steps
+from profiler.analyse.sampling.stacks import Stacks, has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
 from profiler.analyse.statistics import share_interval
 from profiler.run.model import Table

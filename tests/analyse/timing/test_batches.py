@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse.timing.batches import batch_curve, making_waits
+from profiler.analyse.timing.throughput import batch_curve, making_waits
 from profiler.analyse.window import measured_window
 from profiler.core.samples import BlockedIn
 from profiler.run.tables import BATCH_ITEMS

@@ -30,8 +30,7 @@ from profiler.check.counters.baseline import (
 )
 from profiler.check.counters.compare import compare
 from profiler.check.model import FAIL, PASS, Limits, Location
-from profiler.core.errors import Exit, ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Exit, Notice, ProfilerError
 from tests.fakes.counting import at, lines_of, one
 from tests.fakes.programs import ROOT
 from tests.recorded.builders import RunBuilder

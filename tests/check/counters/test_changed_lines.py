@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.check.counters.changed_lines import changed_lines
 from profiler.check.counters.compare import compare
-from profiler.check.counters.file_changes import FileChange
+from profiler.check.counters.files import FileChange
+from profiler.check.counters.lines import changed_lines
 from profiler.check.model import FAIL, PASS, Counted, CounterLine, GateResult, Hunk, Limits, Line, Location
 from profiler.check.modes.judge import conclude
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen, rise, why
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 
 Wait = tuple[int, float, str, str]
 """Line, amount in 20 steps, operation, stage."""

@@ -17,7 +17,7 @@ from profiler.check.counters.compare import (
     overall,
     unused_limits,
 )
-from profiler.check.counters.file_changes import FileChange, compare_texts
+from profiler.check.counters.files import FileChange, compare_texts
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
@@ -30,8 +30,7 @@ from profiler.check.model import (
     Limit,
     Limits,
 )
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice, ProfilerError
 from tests.fakes.counting import Key, at, lines_of, one, two
 
 NONE = Limits()

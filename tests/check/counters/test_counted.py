@@ -14,9 +14,8 @@ from profiler.agent.hooks import functions, loader, optimizers, tensors
 from profiler.check.counters.counted import counted
 from profiler.check.model import Counted
 from profiler.check.speed.controlled_process import Program, measured_spans
-from profiler.check.speed.counting import record_steps
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.check.speed.interleave import record_steps
+from profiler.core.errors import Notice, ProfilerError
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run
 from profiler.run.source_text import ProgramFiles, write_source_text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.check.counters.paths import (
+from profiler.check.counters.files import (
     COMPILED_FILE,
     portable_command,
     portable_path,

@@ -47,10 +47,9 @@ from profiler.check.modes.sides import (
 )
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import SPANS_FILE
-from profiler.check.speed.round_values import RoundValues
+from profiler.check.speed.rounds import RoundValues
 from profiler.check.worktree.prepare import PreparedSide
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice, ProfilerError
 from tests.fakes.counting import one
 
 ELAPSED = r"\d:\d\d:\d\d"

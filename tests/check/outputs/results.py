@@ -31,8 +31,8 @@ from profiler.check.model import (
     TimeLine,
     WorseCause,
 )
-from profiler.check.speed.round_values import round_values
-from profiler.core.notice import Notice
+from profiler.check.speed.rounds import round_values
+from profiler.core.errors import Notice
 
 HOSTILE = (
     "<script>alert('boo')</script> | `tick` **bold** [link](javascript:alert(1)) & \"quote\"\r\n::error::owned\n"

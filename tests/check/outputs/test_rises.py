@@ -8,7 +8,7 @@ import pytest
 
 from profiler.analyse.finding import Confidence, FindingState, compare_findings
 from profiler.check.counters.compare import compare, overall
-from profiler.check.counters.file_changes import compare_texts
+from profiler.check.counters.files import compare_texts
 from profiler.check.model import (
     FAIL,
     Change,
@@ -26,7 +26,7 @@ from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
 from profiler.check.outputs.write import render_markdown
-from profiler.check.rises import changed_places, failing, find_rises
+from profiler.check.places import changed_places, failing, find_rises
 from tests.check.outputs.test_text import PYTHON, compared
 
 STEPS = 20

@@ -17,8 +17,7 @@ from profiler.check.modes.judge import conclude
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.text import sentence
 from profiler.check.outputs.write import append_summary, print_result, render_markdown, summary
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice, ProfilerError
 from tests.check.outputs import results
 from tests.check.outputs.results import free
 

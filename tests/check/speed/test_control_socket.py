@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.speed import control_socket
-from profiler.check.speed.control_socket import ControlServer, private_folder
+from profiler.check.speed import control
+from profiler.check.speed.control import ControlServer, private_folder
 from profiler.core.errors import ProfilerError
 
 
@@ -55,7 +55,7 @@ def test_messages_in_both_directions(server: ControlServer) -> None:
 def test_clients_that_send_no_json_objects_are_dropped(server: ControlServer, data: bytes) -> None:
     with connect(server) as good, connect(server) as bad:
         bad.sendall(data)
-        for _ in range(1 + len(data) // control_socket._RECEIVE_BYTES):
+        for _ in range(1 + len(data) // control._RECEIVE_BYTES):
             assert server.poll(10.0) == []
         assert bad.recv(1) == b"", "the connection was closed"
         good.sendall(b'{"a": 1}\n')
@@ -77,6 +77,6 @@ def test_sockets_lie_in_a_private_folder_with_a_short_name(tmp_path: Path, monke
     with private_folder() as folder:
         assert Path(folder).stat().st_mode & 0o077 == 0, "nobody else may connect"
         ControlServer(Path(folder) / "candidate-…candid").close()
-    monkeypatch.setattr(control_socket, "_FOLDERS", (str(tmp_path / "none"),))
+    monkeypatch.setattr(control, "_FOLDERS", (str(tmp_path / "none"),))
     with pytest.raises(ProfilerError, match="set TMPDIR"):
         private_folder()

@@ -23,7 +23,7 @@ from profiler.check.speed.controlled_process import (
     measured_spans,
     process_starter,
 )
-from profiler.check.speed.counting import record_steps
+from profiler.check.speed.interleave import record_steps
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive, process_tree
 from profiler.run.load import load

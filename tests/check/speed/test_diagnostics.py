@@ -10,7 +10,7 @@ import pytest
 
 from profiler.check.model import BASE, CANDIDATE, Conditions, Limits, Round
 from profiler.check.speed.diagnostics import diagnose
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from tests.check.synthetic_rounds import Made, a_round, exact, gate, some
 
 LIMITS = Limits()

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiler.check.speed import interrupts
-from profiler.check.speed.interrupts import deferred_signals, last_signal, raise_deferred
+from profiler.check.speed import processes
+from profiler.check.speed.processes import deferred_signals, last_signal, raise_deferred
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -18,7 +18,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    interrupts._last.clear()
+    processes._last.clear()
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)

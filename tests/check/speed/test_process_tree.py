@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from profiler.check.speed import process_tree
-from profiler.check.speed.process_tree import ProcessTree
+from profiler.check.speed import processes
+from profiler.check.speed.processes import ProcessTree
 from profiler.core import procfs
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import ProcessStat, read_stat
@@ -124,9 +124,9 @@ def test_a_reused_pid_gets_no_signal(start: Start, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patch:
         patch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
         patch.setattr(os, "killpg", lambda pid, number: sent.append((pid, number)))
-        for module in (procfs, process_tree):
+        for module in (procfs, processes):
             patch.setattr(module, "read_stat", later.get)
-        patch.setattr(process_tree, "all_processes", lambda: dict(later))
+        patch.setattr(processes, "all_processes", lambda: dict(later))
         assert tree.members() == []
         assert not tree.contains(root.pid)
         tree.thaw()
@@ -158,8 +158,8 @@ def test_a_process_of_another_user_is_left_alone(start: Start, monkeypatch: pyte
 
 def test_a_process_that_keeps_running_is_an_error(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     root = start("while True: pass")
-    monkeypatch.setattr(process_tree, "_PATIENCE_S", 0.1)
-    monkeypatch.setattr(process_tree, "_send", lambda pid, number: True)
+    monkeypatch.setattr(processes, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(processes, "_send", lambda pid, number: True)
     with pytest.raises(ProfilerError, match=rf"^process {root.pid} of the program \(.*while True.*\) still runs"):
         ProcessTree(root.pid).freeze()
 
@@ -172,7 +172,7 @@ def test_a_parent_in_vfork_counts_as_frozen_with_its_child(start: Start) -> None
     until(lambda: len(tree.members()) == 2)
     begin = time.monotonic()
     tree.freeze()
-    assert time.monotonic() - begin < process_tree._PATIENCE_S / 2, "it waited in vain"
+    assert time.monotonic() - begin < processes._PATIENCE_S / 2, "it waited in vain"
     child = tree.members()[1]
     assert (state(root.pid), state(child)) == ("D", "T")
     tree.thaw()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from profiler.check.model import BASE, CANDIDATE, FAIL, LOOK, PASS, Limits, Round, StepBlock
-from profiler.check.speed.rare_steps import ROUNDS, rare_steps
+from profiler.check.speed.rounds import ROUNDS, rare_steps
 
 STEP = 1_000_000
 STEPS, BLOCK = 3_000, 50

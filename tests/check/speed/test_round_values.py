@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Round, StepBlock
-from profiler.check.speed.round_values import block_pairs, round_values
+from profiler.check.speed.rounds import block_pairs, round_values
 from tests.check.synthetic_rounds import Made, a_round, exact
 
 STILL = Made(core=0.0, luck=0.0, outliers=0.0)

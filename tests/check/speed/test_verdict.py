@@ -9,7 +9,7 @@ import pytest
 
 from profiler.check.model import BASE, CANDIDATE, CONFIRM, FAIL, INCONCLUSIVE, MEASURE, PASS, Limits, Round, Throughput
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from tests.check.synthetic_rounds import Made, a_round, exact, gate, some
 
 LIMITS = Limits()

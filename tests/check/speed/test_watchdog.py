@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.speed.watchdog import watchdog_process
+from profiler.check.speed.processes import watchdog_process
 from profiler.core.procfs import ProcessStat, descendants, read_stat
 from tests.check.speed.programs import LIMIT_S, ROOT, state, until
 
@@ -26,8 +26,8 @@ sys.stdin.read()
 CHECK = f"""
 import subprocess, sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from profiler.check.speed.process_tree import ProcessTree, die_with_parent
-from profiler.check.speed.watchdog import watchdog_process
+from profiler.check.speed.processes import ProcessTree, die_with_parent
+from profiler.check.speed.processes import watchdog_process
 with watchdog_process() as watchdog:
     root = subprocess.Popen([sys.executable, *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                             start_new_session=True, preexec_fn=die_with_parent)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from profiler.check.worktree.environment import find_interpreter, inspect_interpreter
-from profiler.check.worktree.paths import PathMapping, in_environment, working_tree_files
-from profiler.check.worktree.prepare import working_tree_side
+from profiler.check.worktree.prepare import PathMapping, in_environment, working_tree_files, working_tree_side
 from tests.check.worktree.conftest import COMMAND, at_revision, output
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from profiler.check.model import Hunk
-from profiler.check.rises import is_code
+from profiler.check.places import is_code
 from profiler.check.worktree.git import Repository
-from profiler.check.worktree.source_diff import SourceDiff, changed_lines, new_files, parse_diff
+from profiler.check.worktree.prepare import SourceDiff, changed_lines, new_files, parse_diff
 from profiler.core.errors import ProfilerError
 from tests.check.worktree.conftest import Git
 

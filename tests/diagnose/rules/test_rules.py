@@ -45,7 +45,7 @@ from profiler.analyse.model import (
     ThreadState,
     UnmeasuredPeriod,
 )
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.diagnose.board import Board, Rest
 from profiler.diagnose.findings import find, with_growth
 from profiler.diagnose.rule import Claim, StepCosts, exactly, largest_sites

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.record import trainers
-from profiler.record.trainers import TrainerOption
+from profiler.record import schedule
+from profiler.record.schedule import TrainerOption
 from reference_trainer.report.trainers import LM
 from tests.reference_trainer.kernels import cases, checks
 from tests.reference_trainer.kernels.simulated import errors_of
@@ -69,7 +69,7 @@ def test_compare_on_a_virtual_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         module="tests.reference_trainer.kernels.simulated_lm",
         options={**LM.options, "tokens-per-chunk": TrainerOption("tokens of a chunk")},
     )
-    monkeypatch.setattr(trainers, "trainers", lambda: {"lm": small})
+    monkeypatch.setattr(schedule, "trainers", lambda: {"lm": small})
     size = ["--preset", "tiny", "--tokens-per-chunk", "2", "--pairs", "1", "--seconds", "0.2"]
     assert main(["compare", "--device", "cuda", *size, "--anyway", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "compare.json").read_text())

@@ -15,8 +15,7 @@ import pytest
 
 from profiler import marks
 from profiler.analyse.analysis import analyse
-from profiler.analyse.compare.comparability import find_mismatches
-from profiler.analyse.compare.ratios import SideRuns
+from profiler.analyse.compare.comparability import SideRuns, find_mismatches
 from profiler.analyse.model import Mismatch
 from profiler.run.load import load
 from profiler.run.model import Run

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from profiler import marks
-from profiler.analyse.compare.comparability import compare_results
-from profiler.analyse.compare.ratios import SideRuns
+from profiler.analyse.compare.comparability import SideRuns, compare_results
 from profiler.analyse.model import Analysis, ResultComparison
 from profiler.run import store
 from profiler.run.load import load

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from profiler.core.capability import NO, NOT_KNOWN, PARTLY, YES, Answer, Capability
+from profiler.core.machine import NO, NOT_KNOWN, PARTLY, YES, Answer, Capability
 from profiler.report.render.doctor import conclusion, doctor_json, doctor_view
 
 ROWS = (

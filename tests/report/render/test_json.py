@@ -14,7 +14,7 @@ import pytest
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged, RuleText
 from profiler.analyse.ledger.cells import Cell, Ledger, Owner, Period, Recurrence
 from profiler.analyse.model import Analysis, Comparison, HostState
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice
 from profiler.report.finding_text import FINDING_COLUMNS, finding_row
 from profiler.report.render.json import (
     COMPARISON_SCHEMA,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler.__main__ import main
-from profiler.core.errors import ProfilerError
-from profiler.core.notice import Notice
+from profiler.core.errors import Notice, ProfilerError
 from profiler.run.ingest.trace_events import nanoseconds
 from profiler.run.load import load
 from tests.run.ingest.made_up import event, written

@@ -1,19 +1,19 @@
-"""Computes the values of a round: the log slow-downs of the typical step, and of all steps with their stalls.
-
-The blocks of a round are taken in pairs of neighbours of two sides, so that what the machine does affects both alike.
-"""
+"""Makes the values of a round out of its blocks, and those of steps that are rare and long."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from statistics import median
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler.check.model import BASE, CANDIDATE, Round, StepBlock
+from profiler.check.model import BASE, CANDIDATE, FAIL, PASS, Limits, Round, StepBlock, TimeLine
+from profiler.check.speed import sequential
+from profiler.check.speed.sequential import Estimate
 
 MIN_PAIRS: Final = 4
 """A round with fewer pairs measures nothing."""
@@ -151,3 +151,64 @@ def _running_median(base: Array, candidate: Array) -> Array:
         window = both[..., begin : begin + width, :]
         usual[..., pair] = np.median(window.reshape(*window.shape[:-2], -1), axis=-1)
     return usual
+
+
+# ---------------------------------------------------------------- rare steps
+
+RARE_STEPS: Final = "all steps, rare ones too"
+LONG: Final = 5.0
+"""A step that takes so many times as long as the typical one is a long one."""
+STEPS: Final = 3_000
+"""Steps of each side in such a round, unless its time is over."""
+SECONDS: Final = 30.0
+"""Time of such a round without the start of the programs, and no longer than the rounds before took together."""
+ROUNDS: Final = 3
+"""Rounds of it where the first one shows that long steps cost more."""
+ERROR: Final = 0.15
+"""Standard error of the log of the time of one long step: what steps of half a second have on a shared machine."""
+
+
+class RareSteps(NamedTuple):
+    """What long steps add to the time of one side, in multiples of its usual time."""
+
+    steps: int
+    number: int
+    """How many were long."""
+    added: float
+    error: float
+
+    @classmethod
+    def of(cls, blocks: Sequence[StepBlock], side: str) -> RareSteps:
+        """The long steps of a side."""
+        times = [step for block in blocks if block.side == side for step in block.steps]
+        usual = median(times) if times else 1
+        long = [time / usual - 1 for time in times if time > LONG * usual]
+        steps = max(1, len(times))
+        return cls(len(times), len(long), sum(long) / steps, ERROR * math.hypot(*long) / steps)
+
+
+def rare_steps(measure: Callable[[int], Round], limits: Limits) -> tuple[int, TimeLine | None]:
+    """How many steps of each side were seen, and the line of the verdict about those that are long; None: none was.
+
+    One round is enough if they cost the candidate no more than what passes. Otherwise further rounds decide: FAIL if it
+    is certain that they cost more, else PASS with the bounds.
+
+    :param measure: runs the round of this number.
+    """
+    estimates: list[Estimate] = []
+    steps, edges = 0, sequential.edges(limits.detect)
+    for number in range(1, ROUNDS + 1):
+        blocks = measure(number).blocks
+        base, candidate = (RareSteps.of(blocks, side) for side in (BASE, CANDIDATE))
+        steps = max(steps, min(base.steps, candidate.steps))
+        if not base.number and not candidate.number and number == 1:
+            return steps, None
+        slowdown = math.log1p(candidate.added) - math.log1p(base.added)
+        error = math.hypot(base.error, candidate.error)
+        estimates.append(Estimate(slowdown, error, error))
+        if number == 1 and slowdown <= edges.fails:
+            return steps, TimeLine(RARE_STEPS, PASS, slowdown, None, None, 1, None)
+    found = sequential.bounds(estimates)
+    state = FAIL if found.low > edges.fails else PASS
+    smallest = sequential.smallest(found, edges)
+    return steps, TimeLine(RARE_STEPS, state, found.mean, found.low, found.high, found.rounds, smallest)

@@ -1,33 +1,97 @@
-"""Tells what the training thread computes before the model in a step, and not by operators of torch: batches that a
-loop makes with NumPy, for example.
-
-Hooks record loaders only. So the lines are those of samples that are outside of every recorded stretch of time, before
-the first line of a function that leads to the model, and where hardly any time of counted operators is. Lines that
-mostly wait are left out: they have rules of their own.
-"""
+"""Finds lines of interest: of the loop that a library runs, of what comes before the model, of a thread."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats
-from profiler.analyse.model import INTERRUPTIONS, OperatorLine, Preparation
-from profiler.analyse.sampling.frames import BETWEEN, FORWARD, Stack
-from profiler.analyse.sampling.lines import StackCosts
-from profiler.analyse.sampling.outside_torch import OutsideTorch
+from profiler.analyse.model import (
+    INTERRUPTIONS,
+    UNATTRIBUTED,
+    Analysis,
+    Driver,
+    Measure,
+    OperatorLine,
+    Preparation,
+    ThreadState,
+)
+from profiler.analyse.sampling.frames import BETWEEN, FORWARD, Stack, callee_name
+from profiler.analyse.sampling.lines import OutsideTorch, StackCosts
 from profiler.analyse.sampling.phases import RARE, last_common_call
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
+from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import NS_PER_S, Window
 from profiler.run.code_origin import LIBRARY, TORCH, code_owner
 from profiler.run.model import Site
+
+MOST: Final = 0.5
+"""Share of all samples that a line, and each function below it, must exceed."""
+MIN_SAMPLES: Final = 5.0
+"""Samples below which nothing is named: even if all are at one line, less than half of the time may be there."""
+SAME: Final = 0.95
+"""If the shares of two nested functions differ by less than this factor, only the inner one is named."""
+
+
+def find_driver(stacks: Stacks, samples: ClassifiedSamples | None) -> Driver | None:
+    """The line that holds most of the measured time, where that is in functions of a library; None: there is none."""
+    if samples is None or samples.n < MIN_SAMPLES:
+        return None
+    total = np.bincount(samples.stack, samples.weight)
+    weights = {number: float(total[number]) for number in samples.stacks if total[number] > 0}
+    whole, lines = sum(weights.values()), defaultdict[Site, list[int]](list)
+    for number in weights:
+        for site in stacks.user_frames(number)[-1:]:
+            lines[site].append(number)
+    for site, numbers in lines.items():
+        below = sum(weights[number] for number in numbers)
+        if below > MOST * whole and (functions := _functions(stacks, weights, numbers)):
+            return Driver(stacks.relative(site), min(1.0, below / whole), functions)
+    return None
+
+
+def _functions(stacks: Stacks, weights: Mapping[int, float], numbers: Iterable[int]) -> tuple[tuple[str, float], ...]:
+    """The library's functions in these stacks that hold most of the time, from the outside inward."""
+    total = sum(weights.values())
+    below = {number: tuple(map(function_of, stacks.library_frames(number))) for number in numbers}
+    path = _descend({number: weights[number] for number in below}, below.__getitem__, MOST * total)
+    names = list[tuple[str, float]]()
+    for depth in range(1, len(path) + 1):
+        ns = sum(weights[number] for number, frames in below.items() if frames[:depth] == path[:depth])
+        name = callee_name(Site(path[depth - 1][0], 0, path[depth - 1][1]), stacks.folders)
+        if names and ns / total >= SAME * names[-1][1]:
+            names.pop()
+        names.append((name, ns / total))
+    return tuple(names)
+
+
+def _descend(
+    weights: Mapping[int, float], functions: Callable[[int], Iterable[Function]], most: float
+) -> tuple[Function, ...]:
+    """The functions that a chain of calls from the outside inward has in common, as long as it holds more than `most`
+    ns."""
+    paths = {number: tuple(functions(number)) for number in weights}
+    path: tuple[Function, ...] = ()
+    while True:
+        children = defaultdict[Function, float](float)
+        for number, frames in paths.items():
+            if len(frames) > len(path) and frames[: len(path)] == path:
+                children[frames[len(path)]] += weights[number]
+        child, ns = max(children.items(), key=lambda item: item[1], default=(None, 0.0))
+        if child is None or ns <= most:
+            return path
+        path = (*path, child)
+
+
+# ---------------------------------------------------------------- preparation
 
 _MOSTLY: Final = 0.5
 """Share of a line, or of a stack, that decides what it is."""
@@ -154,3 +218,55 @@ def _way(stacks: Stacks, number: int, only: Collection[Function]) -> Sequence[Si
     """The user's frames of a stack from the line on that calls one of these functions."""
     frames = stacks.user_frames(number)
     return frames[next((at for at, site in enumerate(frames[1:]) if function_of(site) in only), 0) :]
+
+
+# ---------------------------------------------------------------- attached
+
+_CATEGORIES: Final[Mapping[ThreadState, str]] = {
+    ThreadState.PYTHON: "python",
+    ThreadState.TORCH: "compute",
+    ThreadState.NATIVE: "compute",
+    ThreadState.CHECKPOINTING: "checkpoint",
+    ThreadState.LOGGING: "log",
+    ThreadState.WAITING_FOR_RANKS: "ranks",
+    ThreadState.LOCK: "waiting",
+    ThreadState.NETWORK: "waiting",
+    ThreadState.IDLE: "waiting",
+    ThreadState.GIL: "gil",
+    ThreadState.CORE: "core",
+}
+"""Sampled state of a thread -> the category of a step. Rules about input need the batches of steps, and rules about
+synchronizations a device that was recorded."""
+
+
+def second_of_main_thread(analysis: Analysis) -> Analysis | None:
+    """A second of the main thread of a program without steps, in the form of a step that rules can judge; None where it
+    was not sampled, or where a device may be busy meanwhile."""
+    thread = next((thread for thread in analysis.threads if thread.tid == thread.pid), None)
+    if thread is None or analysis.info.facts.get("device") != "cpu" or analysis.info.devices:
+        return None
+
+    def seconds(states: Mapping[ThreadState, float]) -> dict[str, float]:
+        parts: dict[str, float] = {}
+        for state, share in states.items():
+            category = _CATEGORIES.get(state, UNATTRIBUTED)
+            parts[category] = parts.get(category, 0.0) + share
+        return parts
+
+    breakdown = {
+        name: Measure(name, share, "s/step", *share_interval(share, thread.samples))
+        for name, share in seconds(dict(thread.states)).items()
+    }
+    lines = tuple(
+        replace(
+            line,
+            seconds_per_step=line.share,
+            categories={
+                name: part * line.share / (sum(line.categories.values()) or 1.0)
+                for name, part in seconds({ThreadState(state): part for state, part in line.categories.items()}).items()
+            },
+        )
+        for line in thread.lines
+    )
+    measures = {"step_time": Measure("step_time", 1.0, "s")}
+    return Analysis(analysis.info, measures, breakdown, {}, lines=lines, threads=analysis.threads)
