@@ -179,7 +179,8 @@ def test_a_program_that_gives_up_its_user_goes_on(tmp_path: Path, capfd: pytest.
     assert main(["run", "--out", "run", "--", sys.executable, "train.py", "8"]) == 0
     printed = capfd.readouterr()
     assert printed.out.count("round") >= 8
-    assert printed.err.count("recording stopped") == 1
+    # the files of the first steps are open by then, and take what follows
+    assert printed.err.count("recording stopped") == (when == 0)
     assert "Traceback" not in printed.err
     assert load(Path("run")).info.state == "complete"
 
