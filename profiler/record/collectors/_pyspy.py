@@ -325,7 +325,8 @@ class SamplingWindow:
     clocks: list[tuple[int, Mapping[int, ThreadTimes]]] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
     """It records nothing more, or will end soon."""
-    is_cut_short: bool = False
+    cut_ns: int = 0
+    """When it was cut short; 0: it was not. The next window may sample from then on."""
 
     @classmethod
     def start(cls, program: str, plan: WindowPlan, stem: Path, python_threads: frozenset[int]) -> SamplingWindow:
@@ -355,7 +356,7 @@ class SamplingWindow:
                 if sampling and not is_ending and len(self.clocks) % _COST_LOOKS == 0:
                     used = sum(py_spy.cpu_so_far() for py_spy in running)
                 if sampling and not ending and is_over(used):
-                    ending = self.is_cut_short = True
+                    ending, self.cut_ns = True, time.monotonic_ns()
                     self.signal(signal.SIGINT)
                     self.over.set()
             is_ending = ending or time.monotonic_ns() > last_sample
@@ -418,6 +419,8 @@ class SamplingWindow:
     def convert(self) -> WindowRows:
         """Read and remove the files of a window that wrote something."""
         spans, rows, errors = self.py_spys[0].spans_of_all_threads(active_clocks(self.clocks))
+        if self.cut_ns:  # what the next window saw is not to count twice
+            spans = [span._replace(end=min(span.end, self.cut_ns)) for span in spans if span.begin < self.cut_ns]
         gil_spans: list[Span] = []
         rows.append((self.plan.pid, 0, "stacks.preempted_s", self.preempted_s))
         values = [(self.py_spys[0].end, rows)]

@@ -213,7 +213,7 @@ class ProcessSampler:
                 self._write(*done)
                 done = None
             window.over.wait()
-            if window.is_cut_short or following.result():
+            if window.cut_ns or following.result():
                 done, pause = (window, following), _RETRY_S[0]
             else:
                 killed, refusal = window.killed, window.refusal()
