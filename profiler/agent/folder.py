@@ -160,7 +160,7 @@ class AppendedFile:
         self._descriptor, self._identity = descriptor, (status.st_dev, status.st_ino)
 
 
-# ---------------------------------------------------------------- buffers
+# ---------------------------------------------------------------- buffered tables
 
 _FLUSH_BYTES: Final = 1 << 16  # a write() this large costs about as much as a small one
 _MAX_TEXTS: Final = 20_000  # that are remembered: a program may make up names without end

@@ -296,7 +296,7 @@ def _median(values: Iterable[float]) -> float:
     return float(np.median(list(values)))
 
 
-# ---------------------------------------------------------------- rank collectives
+# ---------------------------------------------------------------- collectives
 
 _MIN_SAMPLES: Final = 5
 """Stack samples of a rank between the collectives below which its lines are not known, unless it is there for less than

@@ -69,7 +69,7 @@ def variation(values: npt.NDArray[np.float64]) -> float:
     return float(values.std(ddof=1) / values.mean()) if len(values) > 1 and values.mean() else 0.0
 
 
-# ---------------------------------------------------------------- batch means
+# ---------------------------------------------------------------- correlated samples: batch means
 
 MAX_BATCHES: Final = 20
 """Batches of time: enough for a variance, and few enough to be longer than most phases."""

@@ -133,7 +133,7 @@ def changed_places(hunks: Iterable[Hunk]) -> Iterator[tuple[str, int, str]]:
             yield hunk.file, *min(code)[3:]
 
 
-# ---------------------------------------------------------------- slower lines
+# ---------------------------------------------------------------- lines that take longer
 
 MAX_LINES: Final = 5
 LEAST: Final = 0.01

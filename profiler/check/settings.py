@@ -171,7 +171,7 @@ class SettingsTable(BaseModel):
     """Whether operators and memory are counted."""
     virtual_cuda: Count | None = None
     """Number of virtual CUDA devices that the command sees."""
-    configurations: dict[Annotated[StrictStr, Field(pattern=r"^\w[\w.-]*$")], dict[str, Any]] = {}
+    configurations: dict[Annotated[StrictStr, Field(pattern=r"^\w[\w-]*$")], dict[str, Any]] = {}
     """Name -> keys of this table that hold for one configuration. All are checked where there is no command."""
 
     def gate_limits(self) -> Limits:
@@ -202,6 +202,8 @@ def read_table(options: Mapping[str, object], configuration: str = "") -> tuple[
         table = _configured(table, configuration)
     from_file = _validate(table, lambda key: f"{file}: [{name}] {key}")
     from_options = _validate(options, lambda key: _OPTIONS.get(key, f"--set {key}".rstrip()))
+    if from_options.configurations:
+        raise ProfilerError(f"--set configurations: they are a table of {FILE}, [{TABLE}.configurations.NAME]")
     values = {name: getattr(from_file, name) for name in from_file.model_fields_set}
     for name in ("baseline", "history"):
         if file and values.get(name):
@@ -221,7 +223,7 @@ def _configured(table: Mapping[str, Any], name: str) -> dict[str, Any]:
             merged[key] = {**table[key], **own[key]}
     if "configurations" in own:
         raise ProfilerError(f"[{TABLE}.configurations.{name}]: a configuration has no configurations of its own")
-    if "command" not in own:
+    if not str(own.get("command", "")).strip():
         raise ProfilerError(f'[{TABLE}.configurations.{name}] needs a command, as in command = "python train.py"')
     return merged
 

@@ -36,7 +36,7 @@ class ProfilerError(Exception):
         self.exit_code = exit_code
 
 
-# ---------------------------------------------------------------- notice
+# ---------------------------------------------------------------- notices
 
 
 @dataclass(frozen=True, slots=True)

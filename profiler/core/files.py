@@ -186,7 +186,7 @@ def _is_open_as(path: Path, descriptor: int) -> bool:
         return False
 
 
-# ---------------------------------------------------------------- checked
+# ---------------------------------------------------------------- reading within limits
 
 MAX_SIZE: Final = 2_000_000_000
 """Bytes, unpacked, of the largest file that is read. A trace of 62 MB has 239,000 events: longer ones are rare."""

@@ -47,7 +47,7 @@ class Capability:
         return self.needed and self.answer.state in {NO, NOT_KNOWN}
 
 
-# ---------------------------------------------------------------- scheduling
+# ---------------------------------------------------------------- CPU quotas
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _has_gpu() -> bool:
     return visible and _DRIVER.exists()
 
 
-# ---------------------------------------------------------------- requirements
+# ---------------------------------------------------------------- packages
 
 REQUIRED: Final = ("numpy", "rich", "psutil", "pydantic", "jinja2", "scipy")
 """Names to import, which are also those to install. The recorded program needs none of them."""

@@ -18,7 +18,7 @@ from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.known_cures import known_cure, largest_cure, line_of_cure
-from profiler.diagnose.model import DEVICE_UNSEEN, MOST, is_large_of_run, is_worth
+from profiler.diagnose.model import DEVICE_UNSEEN, MOST, NAMED, is_large_of_run, is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
 from profiler.diagnose.rule import FASTEST, NARROW, Claim, Order, Rule, RunClaim, StepCosts, whole_cost
@@ -98,8 +98,10 @@ def with_growth(finding: Finding, growth: Finding | None) -> Finding:
     first = next(iter(finding.places), None)
     if growth is None or first is None or finding.known_cure or not finding.rule.is_of_code:
         return finding
-    is_there = first.site in growth.sites and first.share > MOST * finding.share
-    return replace(finding, known_cure=growth.rule.fix) if is_there else finding
+    if first.site not in growth.sites or first.share <= MOST * finding.share:
+        return finding
+    limits = tuple(replace(gain, is_most=True) for gain in finding.gains)  # only what has grown goes
+    return replace(finding, known_cure=growth.rule.fix, gains=limits)
 
 
 def _registered_at(finding: Finding) -> Site | None:
@@ -157,9 +159,12 @@ def _divided(
             finding = _finding(rule, claim, costs, rival)
             lines = board.lines(wants, left=not rival)
             places = lines.places((1.0 - finding.left_out) * costs.seconds)
-            cure, part = known_cure(places, finding.share), largest_cure(places).share
+            cure, part = known_cure(places, finding.share), largest_cure(places)
             finding = replace(finding, places=places, known_cure=cure)
-            if cure and rule.is_of_code and part < _NEARLY_ALL * finding.share:  # the rest of it remains
+            if rule.is_of_code and not cure and part.share >= max(NAMED, _MUCH * finding.share):
+                values = {**finding.values, "part_cure": part.text}
+                finding = replace(finding, values=values, cure_site=part.site)
+            if cure and rule.is_of_code and part.share < _NEARLY_ALL * finding.share:  # the rest of it remains
                 finding = replace(finding, gains=tuple(replace(each, is_most=True) for each in finding.gains))
             if rule.order is Order.SHAPE:  # other rules know the line of the cause
                 finding = _at_its_places(finding)
@@ -169,6 +174,8 @@ def _divided(
                 owned.update(site.place for site in finding.sites)
 
 
+_MUCH: Final = 0.25
+"""Part of the time of a finding at lines of which something is known, from which that is told. A choice."""
 _NEARLY_ALL: Final = 0.8
 """Part of the time of a finding from which a line is where it is. A choice."""
 

@@ -30,8 +30,14 @@ class KnownCure(NamedTuple):
     """What the line does, where that leaves no frame of its own (`_called_with`)."""
     anywhere: bool = False
     """Whether it holds for work outside of the steps too, which may occur once."""
+    is_once: bool = False
+    """Whether it holds only for work outside of the steps, or in one of them."""
     of: str = ""
     """The class whose arguments it changes, of which the recorder notes the line (`profiler.agent.hooks.settings`)."""
+
+    def holds(self, *, outside: bool) -> bool:
+        """Whether it holds for work of the steps, or outside of them."""
+        return self.anywhere or self.is_once is outside
 
     def is_about(self, function: str) -> bool:
         return bool(function) and function.startswith(self.inside)
@@ -203,20 +209,20 @@ _KNOWN: Final = (
     ),
     # https://docs.python.org/3/tutorial/datastructures.html
     KnownCure(
-        "index() searches a list from its start each time. Make a dictionary of positions once, as by {item: number "
-        "for number, item in enumerate(items)}, and look up in it.",
+        "If this is a list, index() searches it from its start each time. Make a dictionary of positions once, as by "
+        "{item: number for number, item in enumerate(items)}, and look up in it; of equal items it has the last.",
         calls=("search in a list",),
         anywhere=True,
     ),
     KnownCure(
-        "The set or list after `in` is built again for each test. Build a set once, before the loop.",
+        "If what stands after `in` is the same for each test, build a set of it once, before the loop.",
         calls=("set built anew",),
         anywhere=True,
     ),
     # https://docs.python.org/3/library/heapq.html, https://pytorch.org/docs/stable/generated/torch.topk.html
     KnownCure(
-        "It sorts everything to keep a few. Use torch.topk() on the whole tensor, for many rows at once, or "
-        "heapq.nlargest().",
+        "It sorts everything to keep a few. Use heapq.nsmallest() or nlargest(), or torch.topk() on a whole tensor, "
+        "for many rows at once (largest=False for the smallest).",
         calls=("first of sorted",),
         anywhere=True,
     ),
@@ -240,36 +246,47 @@ _KNOWN: Final = (
     ),
     # https://pytorch.org/tutorials/intermediate/ensembling.html
     KnownCure(
-        "If all members have the same model, compute them together: torch.func.vmap over "
+        "In an ensemble or a search whose members have one model, compute them together: torch.func.vmap over "
         "torch.func.functional_call(model, parameters, inputs), with stacked parameters.",
         ("torch.nn.utils.convert_parameters.",),
+        ("vector of parameters",),
+        anywhere=True,
+    ),
+    # https://pytorch.org/tutorials/recipes/recipes/module_load_state_dict_tips.html
+    KnownCure(
+        "If load_state_dict() replaces these weights anyway, leave their initialization out: make the model within "
+        'torch.device("meta"), and load with assign=True. Then make buffers that the file lacks, and the optimizer.',
+        ("torch.nn.init.",),
+        ("initialization",),
         anywhere=True,
     ),
     # torch/utils/hooks.py: remove() deletes one entry, and does nothing where it is gone
     KnownCure(
-        "Empty the list of handles after this loop: else the handles of all earlier calls are removed again each time.",
+        "If the list keeps its handles, empty it after this loop: else those of all earlier calls are removed again.",
         ("torch.utils.hooks.RemovableHandle.remove",),
     ),
     # https://numba.readthedocs.io/en/stable/user/jit.html: cache
     KnownCure(
         "Numba compiles at the first call: @njit(cache=True) keeps the code on the disk for later runs.",
-        ("numba.core.", "numba.np.", "numba.typed."),
-        anywhere=True,
+        ("numba.core.", "numba.np."),
+        is_once=True,
     ),
     # https://pytorch.org/docs/stable/torch.compiler_faq.html
     KnownCure(
-        "torch.compile compiles at the first call. To measure steps alone, call the compiled model once before the "
-        "loop, with a batch of the real shape.",
+        "torch.compile compiles at the first call, and again for other shapes. To measure steps alone, call the "
+        "compiled model before the loop, with a batch of each shape.",
         ("torch._dynamo.", "torch._inductor.", "torch._functorch."),
-        anywhere=True,
+        is_once=True,
     ),
     # https://matplotlib.org/stable/install/environment_variables_faq.html
     KnownCure(
         "matplotlib makes its list of fonts, and keeps it in the folder MPLCONFIGDIR. Let that be a folder that stays.",
-        ("matplotlib.font_manager.",),
-        anywhere=True,
+        ("matplotlib.font_manager._load_fontmanager", "matplotlib.font_manager.FontManager.",
+         "matplotlib.font_manager.findSystemFonts"),
+        is_once=True,
     ),
 )  # fmt: skip
+_INITIALIZES: Final = re.compile(r"\binit\.\w+_$|\breset_parameters$")
 _CONSTANT: Final = ("arange", "linspace", "eye", "tril", "triu", "tensor")
 
 
@@ -312,7 +329,7 @@ def _cure_of(place: Place, *, is_written: bool, outside: bool) -> str:
 
     :param is_written: its function writes JSON, so that it reads for that what it wrote before.
     """
-    called, fitting = set(_called_with(place)), [known for known in _KNOWN if known.anywhere or not outside]
+    called, fitting = set(_called_with(place)), [known for known in _KNOWN if known.holds(outside=outside)]
     if is_written and "JSON read" in called:
         called.add("JSON written anew")
     own = (known.text for known in fitting if known.is_about(place.inside) or called & set(known.calls))
@@ -321,7 +338,7 @@ def _cure_of(place: Place, *, is_written: bool, outside: bool) -> str:
 
 def cure_of_function(name: str, *, outside: bool = False) -> str:
     """What helps against the time in a function, as module and name; empty where nothing is known."""
-    return next((known.text for known in _KNOWN if known.is_about(name) and (known.anywhere or not outside)), "")
+    return next((known.text for known in _KNOWN if known.is_about(name) and known.holds(outside=outside)), "")
 
 
 def line_of_cure(cure: str, lines: Mapping[str, Any], folder: str) -> Site | None:
@@ -339,12 +356,16 @@ def _called_with(place: Place) -> Iterator[str]:
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     functions = [ast.unparse(call.func) for call in calls]
     names = [function.rpartition(".")[2] for function in functions]
+    if any(_INITIALIZES.search(ast.unparse(call.func)) for call in calls):
+        yield "initialization"
     if "__iter__" in place.inside and {"sum", "max", "min", "list", "sorted"} & set(names):
         yield "sum(tensor)"
     for call, name in zip(calls, names, strict=True):
         without = any(each.arg == "replace" and ast.unparse(each.value) == "False" for each in call.keywords)
         if name == "choice" and without:
             yield "choice without replacement"
+        if name in ("vector_to_parameters", "parameters_to_vector"):
+            yield "vector of parameters"
         if name in ("debug", "info") and any(isinstance(each, ast.JoinedStr) for each in call.args):
             yield "formatted message"
     yield from _written(calls)
@@ -378,7 +399,10 @@ def _searched(node: ast.AST) -> str:
             return "search in a list"
         case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.Call(func=ast.Name("set" | "list"))]):
             return "set built anew"
-        case ast.Subscript(value=ast.Call(func=ast.Name("sorted")), slice=ast.Slice(lower=None, step=None)):
+        case ast.Subscript(
+            value=ast.Call(func=ast.Name("sorted")),
+            slice=ast.Slice(lower=None, upper=ast.Constant() | ast.Name() | ast.Attribute(), step=None),
+        ):
             return "first of sorted"
     return ""
 

@@ -118,8 +118,8 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     sites = largest_sites(place.site for place in places)
     values["is_rest"] = group.claimed >= WORTH_NAMING * costs.active
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
-    cure, part = known_cure(places, share), largest_cure(places)
-    if not cure and part.share >= WORTH_NAMING:
+    cure, part = known_cure(places, share) if share >= NAMED else "", largest_cure(places)
+    if not cure and part.share >= NAMED:
         values["part_cure"], found = part.text, replace(found, cure_site=part.site)
     return replace(found, costs=group.categories, places=places, known_cure=cure, left_out=1.0 - step / costs.seconds)
 
@@ -313,8 +313,9 @@ def outside_steps(analysis: Analysis) -> Iterator[Finding]:
             places = lines.places(own)
             if cure := known_cure(places, seconds / own, outside=True):
                 cures[site] = cure
+            is_telling = bool(cure) or (owner is Owner.USER and not kind)
             low, high = (min(1.0, sum(getattr(cell, end) for cell in cells) / own) for end in ("low", "high"))
-            is_leading = can_lead and period in leading and owner is Owner.USER and not kind
+            is_leading = can_lead and period in leading and is_telling
             found.append(
                 Finding(
                     RuleText(kind or CODE_OF.get(owner, OTHER_CODE), "", (), ""), seconds, seconds / own, low, high,

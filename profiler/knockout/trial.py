@@ -254,7 +254,7 @@ def measured_gain(rounds: Sequence[Round]) -> MeasuredGain | None:
     return MeasuredGain(log, log - half, log + half, pairs)
 
 
-# ---------------------------------------------------------------- session
+# ---------------------------------------------------------------- which findings are tried
 
 FINDINGS: Final = 3
 """Findings that are tried by default."""

@@ -78,7 +78,7 @@ def _user_name(number: int) -> str:
         return f"number {number}"
 
 
-# ---------------------------------------------------------------- limits
+# ---------------------------------------------------------------- cores and memory of control groups
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _MEMBERSHIP: Final = Path("/proc/self/cgroup")

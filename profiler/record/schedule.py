@@ -338,7 +338,7 @@ def _print_rounds(tasks: Sequence[Task]) -> Callable[[int, Task], None]:
     return announce
 
 
-# ---------------------------------------------------------------- trainers
+# ---------------------------------------------------------------- trainers that bring their own variants
 
 
 @dataclass(frozen=True, slots=True)

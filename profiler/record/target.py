@@ -138,7 +138,7 @@ def end_by(number: int) -> int:
     return 128 + number
 
 
-# ---------------------------------------------------------------- target
+# ---------------------------------------------------------------- the program
 
 KILL_AFTER_S: Final = 60.0
 """Time that a program has to end after the SIGTERM of a timeout, or of enough recorded, before it is killed. Kubernetes

@@ -35,8 +35,6 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
     repair: tuple[Action, ...] = ()
     if analysis.info.state == "failed":
         repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
-        if has_no_steps(analysis):
-            return repair
     lead, fixes = lead_finding(analysis), dict[str, Finding]()  # the same cure may help against two of them
     mentioned = told(analysis.findings)
     for finding in (each for each in analysis.findings if each in mentioned or each is lead or _is_much_growth(each)):
@@ -45,7 +43,8 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
     worth = [*fixes.values()]
     first = next((each for each in worth if not each.is_growth), worth[0] if worth else None)
     cures = [_cure(each, is_lead=each is lead) for each in worth[:_CURES]]
-    actions = (*repair, *cures, *_proofs(analysis, first))[:ACTIONS]
+    proofs = () if repair and has_no_steps(analysis) else _proofs(analysis, first)
+    actions = (*repair, *cures, *proofs)[:ACTIONS]
     fill_in = f"write what was not recorded in place of {MASK}"
     return tuple(replace(each, title=f"{each.title}: {fill_in}") if MASK in each.command else each for each in actions)
 

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
@@ -89,7 +90,7 @@ class PerStep(NamedTuple):
             return ""
         low, high = min(self.others.values()), max(self.others.values())
         often = round(self.steps / len(self.others))
-        if self.usual == 0 and len(self.others) <= _RARELY:
+        if self.usual == 0 and len(self.others) <= _FEW:
             return f"{times(sum(self.others.values()))} in the run"
         if low < 0 < high or often < _RARELY:
             number = f"{self.usual + low:,} to {self.usual + high:,}"
@@ -98,11 +99,20 @@ class PerStep(NamedTuple):
             number = f"{'up to ' if low != high else ''}{max(-low, high):,}{more}"
         if often < _RARELY:
             return f"{number} in others"
-        if len(self.others) <= _RARELY:
+        if not self._is_regular:
             return f"{number} in {'one' if len(self.others) == 1 else len(self.others)} of {self.steps:,} steps"
         return f"{number} in every {nth(often)} step"
 
+    @property
+    def _is_regular(self) -> bool:
+        """Whether the other steps follow each other at one distance."""
+        numbers = sorted({number for _, number in self.others})
+        gaps = {after - before for before, after in pairwise(numbers)}
+        return len(numbers) > _FEW and len(gaps) == 1
 
+
+_FEW: Final = 2
+"""Steps that are told by their number."""
 _RARELY: Final = 2
 """In so many steps nothing recurs that could be told as every so many steps."""
 

@@ -88,6 +88,7 @@ def finding_text(finding: Finding) -> FindingText:
     *own, general = (_fill(template, finding.values) for template in (*rule.fixes, rule.fix))
     cure = _cure_of_place(finding) if rule.is_of_code else ""
     # the code of a rule is that of its general fix, or of one for what it recognized, but of a line's cure
+    cure = cure or (finding.values.get("part_cure", "") if rule.is_of_code else "")
     is_known = bool(finding.values.get("cure")) or (bool(cure) and not any(own))
     changed = finding.cure_site if is_known else None
     return FindingText(
@@ -125,11 +126,15 @@ def _cure_of_place(finding: Finding) -> str:
     is_library = finding.rule.name == CODE_OF[Owner.LIBRARY] and finding.period not in (Period.BEFORE, Period.AFTER)
     # within a forward pass, functions of other names prepare what layers use, or losses
     is_work = finding.rule.name in _WORK and bool(first.inside) and not _OF_LAYERS.search(first.inside)
+    if not first.package and finding.has_cure and finding.values.get("runs_steps"):
+        return _OF_RUNNER
     if not first.package or not (finding.has_cure or is_library or is_work):
         return ""
     if first.package not in RUNS_TRAINING:
         return _library_cure(first, runs_steps=bool(finding.values.get("runs_steps")))
-    return _OF_TRAINER.format(package=first.package) if _AROUND_STEPS.search(first.inside) else ""
+    if _AROUND_STEPS.search(first.inside):
+        return _OF_TRAINER.format(package=first.package)
+    return _OF_RUNNER if finding.has_cure and finding.values.get("runs_steps") else ""
 
 
 _WORK: Final = ("compute", "framework", "python")
@@ -151,6 +156,12 @@ _OF_HOOKS: Final = (
 _OF_TRAINER: Final = (
     "Most of it is code of {package} around your steps. Log less often, and leave out callbacks, loggers and progress "
     "bars that you do not need."
+)
+
+
+_OF_RUNNER: Final = (
+    "This line runs the training. See which callbacks, hooks and options of it do this in each step, and leave out "
+    "what you do not need."
 )
 
 
@@ -176,8 +187,8 @@ def _library_cure(place: Place, *, runs_steps: bool) -> str:
 
 
 _OF_NUMPY: Final = (
-    "Call NumPy once on whole arrays instead of once for each item: a call takes microseconds however small its arrays "
-    "are. Compute once, and keep, what is the same each time."
+    "If this line runs for each item of a loop, call NumPy once on whole arrays instead: a call takes microseconds "
+    "however small its arrays are. Compute once, and keep, what is the same each time."
 )
 _OF_IMPORTS: Final = (
     "Import what is used only at times within the function that uses it, and of a package only the parts that are "

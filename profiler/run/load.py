@@ -130,7 +130,7 @@ def _renumbered(table: Table, numbers: dict[str, Any], pids: dict[int, int]) -> 
     return rows
 
 
-# ---------------------------------------------------------------- load
+# ---------------------------------------------------------------- one run
 
 H = TypeVar("H", bound=Hashable)
 T = TypeVar("T")

@@ -653,8 +653,9 @@ def _copied_into(mode: VirtualMode, name: str, target: Tensor, source: Tensor, *
 @handles(*_names("fill", "fill_", "masked_fill", "masked_fill_", "index_fill", "index_fill_"), reads=True)
 def _fill(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """The host reads the value, but for `fill_` of a tensor that is on the same device."""
-    value, device = options.get("value", args[-1]), mode.device(args[0])
-    source = mode.device(value) if isinstance(value, Tensor) and value is not args[0] else None
+    target: Tensor = args[0] if args else options["input"]
+    value, device = options["value"] if "value" in options else args[-1], mode.device(target)
+    source = mode.device(value) if isinstance(value, Tensor) and value is not target else None
     if source is not None and (source != device or "_fill" in func.__name__):
         mode.wait(func.__name__)
     result = func(*args, **options)
@@ -667,7 +668,8 @@ def _fill(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> An
 def _index_put(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """What assignment to indices does. Where it adds, torch checks the lowest and the highest index of each tensor
     (`wrapIndexOnce` in aten/src/ATen/native/cuda/Indexing.cu)."""
-    tensor, indices, value = (*args, *(options[name] for name in ("indices", "values") if name in options))[:3]
+    named = (options[name] for name in ("input", "indices", "values") if name in options)
+    tensor, indices, value = (*args, *named)[:3]
     adds, device = args[3] if len(args) > 3 else options.get("accumulate", False), mode.device(tensor)
     _assign(mode, func.__name__, tensor, tuple(indices), value, adds=adds)
     result = func(*args, **options)

@@ -366,6 +366,8 @@ def test_the_command_of_pyproject_is_checked_where_none_is_given(
     [
         ("[tool.profiler.check.configurations.a]\ncount = true", "needs a command"),
         ('[tool.profiler.check.configurations."../a"]\ncommand = "python"', "configurations: ../a"),
+        ('[tool.profiler.check.configurations."check.json"]\ncommand = "python"', "configurations: check.json"),
+        ('[tool.profiler.check.configurations.a]\ncommand = " "', "needs a command"),
         ('[tool.profiler.check.configurations.a]\ncommand = "x"\nstep = 3', "has no key step: did you mean steps?"),
         ('[tool.profiler.check.configurations.a]\ncommand = "x"\nconfigurations.b.command = "y"', "of its own"),
     ],
@@ -376,3 +378,28 @@ def test_a_faulty_configuration_is_one_line(
     (here / "pyproject.toml").write_text(text)
     assert main(["check", "--against", "main"]) == 2
     assert any(line in each for each in capsys.readouterr().err.splitlines())
+
+
+def test_configurations_after_a_stop_are_told_as_not_checked(
+    configured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("profiler.check.modes.counters.check_command", stop)
+    capsys.readouterr()
+    assert main(["check", "--out", "out"]) == 130
+    assert [each["sentence"] for each in check_report("out")["checks"]] == [
+        "it was stopped",
+        "it was not checked, because the check was stopped",
+    ]
+
+
+def test_reports_of_configurations_may_be_shared(configured: Path) -> None:
+    assert main(["check", "--set", "shared=true", "--out", "out"]) == 0
+    assert [Path(folder).stat().st_mode & 0o005 for folder in ("out", "out/small")] == [5, 5]
+
+
+def test_configurations_belong_to_the_file(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--set", 'configurations.a={command="x"}']) == 2
+    assert "they are a table of pyproject.toml" in capsys.readouterr().err

@@ -293,3 +293,7 @@ def test_a_setting_that_costs_operators_is_a_finding_at_its_line(capsys: pytest.
     found = {each["rule"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
     assert found["memory-fills"]["source"] == "torch.use_deterministic_algorithms(True)"
     assert "fill_uninitialized_memory" in found["memory-fills"]["fix"]
+    program = Path("train.py").read_text()
+    Path("train.py").write_text(program.replace("rithms(True)", "rithms(True)  # profiler: ignore"))
+    assert main(["lint", "--format", "json", "train.py"]) == 1
+    assert "memory-fills" not in capsys.readouterr().out

@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -63,9 +65,18 @@ options =""",
 
 
 def collect(
-    folder: Path, text: str, windows: int, *, of: int | None = None, until_it_samples: bool = False
+    folder: Path,
+    text: str,
+    windows: int,
+    *,
+    of: int | None = None,
+    until_it_samples: bool = False,
+    steps: bool = False,
 ) -> tuple[CollectorStatus, Run]:
-    """The collector with a fake in the place of py-spy, until it has opened so many windows (of process `of`)."""
+    """The collector with a fake in the place of py-spy, until it has opened so many windows (of process `of`).
+
+    :param steps: the program then steps, and the next window samples too.
+    """
     program = folder / "py-spy"
     program.write_text(text.replace("PYTHON", sys.executable))
     program.chmod(0o755)
@@ -78,11 +89,19 @@ def collect(
     writer = store.RunWriter(run)
     with waiting_python() as child:
         pid = of or child.pid
-        collector.start(Context(RunSpec(("x",), run, stack_rate=10, hooks=False), pid, writer))
+        collector.start(Context(RunSpec(("x",), run, stack_rate=10, hooks=steps), pid, writer))
         while not collector._samplers or ((sampler := collector._samplers[pid]).windows < windows and sampler.alive):
             time.sleep(0.001)
         while until_it_samples and not ((opened := collector._samplers[pid]._opened) and opened[-1].sampling):
             time.sleep(0.001)
+        if steps:
+            time.sleep(1.0)  # what the first window has seen
+            source = run / "source-1"
+            source.mkdir()
+            (source / "steps.bin").write_bytes(bytes(2 * packer("steps").size))
+            while not (len(opened) == 2 and opened[-1].sampling):
+                time.sleep(0.001)
+            time.sleep(1.0)
         status = collector.stop()
     writer.close()
     return status, load(run)
@@ -125,12 +144,19 @@ def test_deep_stacks_are_sampled_less_often() -> None:
     assert affordable_rate(5e-3, 0.015, 20, 5) == 5
 
 
+def recorded(plan: WindowPlan, cpu_s: float, start_cpu_s: float, sampled_s: float, *, cut: float = 0.0) -> Any:
+    """A window that has ended; `cut`: what it had cost when it handed over."""
+    return SimpleNamespace(
+        plan=plan, cpu_s=cpu_s, start_cpu_s=start_cpu_s, sampled_s=sampled_s, cut_ns=bool(cut), cut_cpu_s=cut
+    )
+
+
 def run_schedule(schedule: SamplingSchedule, now: float, sample_s: float, windows: int) -> list[WindowPlan]:
     """The plans of windows of a stepping program from `now` on, each with a start of 26 ms."""
     plans = []
     for _ in range(windows):
         plans.append(plan := schedule.plan(now, stepping=True))
-        schedule.record(plan, sample_s * plan.seconds * plan.rate + 0.026, 0.026, plan.seconds)
+        schedule.record(recorded(plan, sample_s * plan.seconds * plan.rate + 0.026, 0.026, plan.seconds))
         now += plan.seconds
     return plans
 
@@ -141,13 +167,46 @@ def test_sampling_is_rare_until_the_program_steps_and_then_begins_anew() -> None
     assert (before.rate, before.gil_rate, before.preempt) == (8, 0, True)
     assert not schedule.is_over(before, 0.1, stepping=False)
     assert schedule.is_over(before, 0.0, stepping=True), "the first step ends the window"
-    schedule.record(before, 0.02 + 8 * 4 * 2e-3, 0.02, 4.0)
+    schedule.record(recorded(before, 0.02 + 8 * 4 * 2e-3, 0.02, 4.0))
     assert schedule.plan(4.0, stepping=False).rate == 5, "deep stacks of imports"
     first, *later = run_schedule(schedule, 4.0, 0.4e-3, 6)
     assert (first.seconds, first.gil_rate) == (1, round(first.rate / 2))
     assert first.rate > 40, "a burst"
     assert [plan.seconds for plan in later] == [2, 4, 8, 8, 8]
     assert all(20 <= plan.rate <= 40 for plan in later)
+
+
+def test_a_window_that_hands_over_is_paid_once_and_says_nothing_about_steps() -> None:
+    handed, waited = (SamplingSchedule(7, 100, 0.0, preempt=True) for _ in range(2))
+    for schedule in (handed, waited):
+        before = schedule.plan(0.0, stepping=False)
+    ended = recorded(before, 0.05, 0.02, 3.0, cut=0.05)
+    handed.spend(ended.cut_cpu_s)
+    first = handed.plan(3.0, stepping=True)
+    handed.record(ended)
+    waited.record(recorded(before, 0.05, 0.02, 3.0))
+    assert waited.plan(3.0, stepping=True) == first
+    after = recorded(first, 0.03, 0.02, 1.0)
+    handed.record(after)
+    waited.record(after)
+    assert handed.plan(4.0, stepping=True) == waited.plan(4.0, stepping=True)
+
+
+def test_the_first_window_of_steps_begins_while_the_one_before_ends(tmp_path: Path) -> None:
+    """Their samples do not overlap, and both cost something."""
+    slow = (
+        PATIENT.replace("json.dump(events", "import time; time.sleep(0.3)\njson.dump(events")
+        .replace(
+            'event("B", 10, thread, 0), event("B", 10, "main", 3)',
+            'event("B", 10, thread, 0), event("B", 10, "main", 3)',
+        )
+        .replace("2000", "900000")
+    )
+    status, run = collect(tmp_path, slow, 1, until_it_samples=True, steps=True)
+    assert status.state == "ok"
+    assert len(run.stacks) == 2
+    first, second = np.sort(run.stacks, order="begin")
+    assert first["end"] <= second["begin"]
 
 
 def test_the_cost_of_a_long_run_stays_within_its_budget() -> None:

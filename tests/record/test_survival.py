@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -124,7 +125,8 @@ def test_a_killed_py_spy_loses_its_window_only(tmp_path: Path) -> None:
         pytest.skip(status.reason)
     assert info.exit_code == 3
     assert status.state == "ok", status
-    assert "windows lost because their py-spy was killed: 1" in status.reason
+    # at the first step a window ends while the next one begins: the py-spys of both may be killed
+    assert re.search("windows lost because their py-spy was killed: [12]$", status.reason)
     assert len(load(tmp_path / "run").stacks)
     assert not [*(tmp_path / "run" / store.RECORDER).glob("window*")]
 

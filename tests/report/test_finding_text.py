@@ -68,13 +68,15 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "and keep, its result if"),
         ("boxes = augkit.clip(boxes)", "augkit.boxes.clip", "augkit", "and keep, what augkit.clip() returns if"),
         ("bar.update()", "barline.Bar.update", "barline", "Do it less often"),
-        ("known = np.flatnonzero(np.isin(row, known))", "numpy.lib._isin", "numpy", "Call NumPy once on whole arrays"),
+        ("known = np.flatnonzero(np.isin(row, known))", "numpy.lib._isin", "numpy", "call NumPy once on whole arrays"),
         ("parts = m[row]", "scipy.sparse._index.IndexMixin.__getitem__", "scipy", "Take all rows of a batch"),
-        ("handle.remove()", "torch.utils.hooks.RemovableHandle.remove", "", "Empty the list of handles"),
-        ("numbers = [names.index(name) for name in row]", "", "", "Make a dictionary of positions"),
-        ("kept = filter(lambda word: word in set(vocabulary), words)", "", "", "Build a set once"),
+        ("handle.remove()", "torch.utils.hooks.RemovableHandle.remove", "", "If the list keeps its handles"),
+        ("numbers = [names.index(name) for name in row]", "", "", "Make a dictionary of positions once"),
+        ("kept = filter(lambda word: word in set(vocabulary), words)", "", "", "build a set of it once"),
         ("best = sorted(scores, reverse=True)[:10]", "", "", "torch.topk()"),
         ("os.fsync(file.fileno())", "", "", "power failure"),
+        ("rest = sorted(scores)[:-1]", "", "", "Replace loops."),
+        ("items[3]", "numba.core.typed", "", "Replace loops."),
         ("boxes = clip(boxes)", "", "", "Replace loops."),
         ("old.data = old.data * keep + new.data * (1.0 - keep)", "", "", "AveragedModel"),
         ("rates = torch.tensor([1.0, 2.0])", "", "", "register_buffer("),
@@ -169,3 +171,10 @@ def test_json_that_a_function_reads_and_writes_anew_is_one_cause() -> None:
     read, written = place(7, "events = json.load(file)", 0.3), place(9, "json.dump(events, file)", 0.2)
     assert "one line of JSON" in known_cure((read, written), 0.5)
     assert not known_cure((read,), 0.3), "it may be a dataset"
+
+
+def test_what_is_compiled_once_has_its_advice_only_outside_of_usual_steps() -> None:
+    name = "matplotlib.font_manager._load_fontmanager"
+    assert "MPLCONFIGDIR" in cure_of_function(name, outside=True)
+    assert not cure_of_function(name)
+    assert not cure_of_function("matplotlib.font_manager.findfont", outside=True), "it runs at each drawing"

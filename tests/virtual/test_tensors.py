@@ -548,3 +548,16 @@ def test_a_version_of_torch_without_a_private_function_is_refused(monkeypatch: p
     monkeypatch.delattr(torch.autograd.graph, "_engine_run_backward")
     with pytest.raises(RuntimeError, match=r"it has no torch\.autograd\.graph\._engine_run_backward"), virtual_cuda():
         pass
+
+
+def test_fills_and_assignments_by_the_names_of_their_arguments(counts: Counts) -> None:
+    x, mask, rows = cuda(3), torch.tensor([True, False, True], device="cuda"), torch.tensor([1], device="cuda")
+    before = counts.syncs
+    results = [
+        torch.fill(input=x, value=1.0),
+        torch.masked_fill(input=x, mask=mask, value=2.0),
+        torch.index_fill(input=x, dim=0, index=rows, value=3.0),
+        torch.index_put(input=x, indices=(rows,), values=torch.ones(1, device="cuda")),
+    ]
+    assert all(result.is_cuda for result in results)
+    assert counts.syncs == before

@@ -166,7 +166,7 @@ def _mean(first: float | None, second: float | None) -> float | None:
     return math.sqrt(first) * math.sqrt(second)
 
 
-# ---------------------------------------------------------------- comparability
+# ---------------------------------------------------------------- whether runs can be compared
 
 MUST_BE_EQUAL: Final[Mapping[str, str]] = {
     "device": "another device does the same work at another speed",

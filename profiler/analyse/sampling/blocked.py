@@ -244,7 +244,7 @@ def _held_by_others(run: Run, window: Window) -> float | None:
     return float(sample_ns(others, windows).sum()) / watched * window.wall_ns
 
 
-# ---------------------------------------------------------------- gil
+# ---------------------------------------------------------------- who holds the GIL
 
 LOOKS: Final = "stacks.gil_ticks"
 

@@ -91,7 +91,7 @@ def _descend(
         path = (*path, child)
 
 
-# ---------------------------------------------------------------- preparation
+# ---------------------------------------------------------------- what comes before the model
 
 _MOSTLY: Final = 0.5
 """Share of a line, or of a stack, that decides what it is."""
@@ -220,7 +220,7 @@ def _way(stacks: Stacks, number: int, only: Collection[Function]) -> Sequence[Si
     return frames[next((at for at, site in enumerate(frames[1:]) if function_of(site) in only), 0) :]
 
 
-# ---------------------------------------------------------------- attached
+# ---------------------------------------------------------------- a thread of an attached program
 
 _CATEGORIES: Final[Mapping[ThreadState, str]] = {
     ThreadState.PYTHON: "python",

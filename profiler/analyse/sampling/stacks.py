@@ -55,7 +55,10 @@ _LOW_RATE: Final = 3.0
 step stacks are sampled 8 times a second, then up to 70 times in a burst, and after it 20 times."""
 _ENOUGH: Final = 5.0
 """Samples that must remain for those of windows with a low rate to be left out."""
-_RECORDER: Final = ("agent/recorder.py", "agent/buffers.py", "agent/hooks/_descent.py", "agent/hooks/_source.py")
+_RECORDER: Final = (
+    *("agent/recorder.py", "agent/folder.py", "agent/buffers.py"),  # the last one in runs of former versions
+    *("agent/hooks/_descent.py", "agent/hooks/_source.py"),
+)
 """Files of the recorder that call nothing of the program's. It parses sources once to follow tensors, and it reads CPU
 clocks, at which Linux notices that the thread's time slice is used up, so on a busy core threads often wait there: 10%
 of the samples of cleanrl's dqn.py with 18 runnable threads on two cores."""
@@ -251,7 +254,7 @@ def _rows_at(windows: Table, moments: npt.ArrayLike) -> npt.NDArray[np.int64]:
     return times(np.minimum(np.searchsorted(windows["time"], times(moments), "right"), len(windows) - 1))
 
 
-# ---------------------------------------------------------------- strata
+# ---------------------------------------------------------------- strata: what the samples of a stretch stand for
 
 Numbers = npt.NDArray[np.int64]
 

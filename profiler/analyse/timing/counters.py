@@ -230,7 +230,7 @@ def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[Call
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site, row.kind, row.operation))[:MAX_SITES])
 
 
-# ---------------------------------------------------------------- site counts
+# ---------------------------------------------------------------- by line
 
 _CALLS: Final = {
     CallKind.SYNC: CountKind.SYNC,

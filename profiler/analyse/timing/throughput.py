@@ -56,7 +56,7 @@ def throughput(window: Window, unit: str = TOKENS) -> dict[str, Measure]:
     return measures
 
 
-# ---------------------------------------------------------------- batches
+# ---------------------------------------------------------------- steps and the size of their batch
 
 _MAKING: Final = ("dataset", "dataset map", "collate")
 _LOADING: Final = ("data", "loader start")

@@ -162,7 +162,7 @@ def _is_relative_script(word: str) -> bool:
     return word.endswith(".py") and not word.startswith("/")
 
 
-# ---------------------------------------------------------------- file changes
+# ---------------------------------------------------------------- how files changed
 
 _RENAMED: Final = 0.5
 """Share of equal lines from which a file is a renamed one, as `git diff -M` has it."""

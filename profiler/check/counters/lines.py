@@ -255,7 +255,7 @@ def _ratio(first: str, second: str) -> float:
     return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
-# ---------------------------------------------------------------- changed lines
+# ---------------------------------------------------------------- what became of the counts
 
 _OPERATORS: Final = "operators"
 _WAITS: Final = ("syncs", "would_sync", "might_sync")

@@ -158,7 +158,8 @@ def of_settings(run: Run, root: str) -> Iterator[LintFinding]:
     """Findings about settings of torch that cost operators on a device."""
     from profiler.diagnose.rules.settings import memory_fills
 
-    if run.info.facts.get("fills_memory") and (at := makers(run, root).get("deterministic")):
+    at = makers(run, root).get("deterministic")
+    if at is not None and run.info.facts.get("fills_memory") and IGNORE not in at.source:
         change = Change("", at.file, at.line, at.function, "", 0.0, 0.0, at.source)
         yield LintFinding(memory_fills.name, memory_fills.title, change, memory_fills.fix)
 
@@ -330,7 +331,7 @@ def _is_copy_to_device(change: Change, copied: Copied) -> bool:
     return change.counter == "syncs" and change.operation.endswith(_COPY) and place in copied
 
 
-# ---------------------------------------------------------------- lint baseline
+# ---------------------------------------------------------------- accepted findings
 
 DESCRIPTION: Final = "Findings of `python -m profiler lint` that are accepted: change them with --update only."
 _FIELDS: Final = ("rule", "file", "function", "source")
@@ -381,7 +382,7 @@ def _read(path: Path) -> Iterable[Key]:
         raise ProfilerError(f"{path} is no baseline of lint, or is damaged: write it with lint --update") from error
 
 
-# ---------------------------------------------------------------- lint text
+# ---------------------------------------------------------------- findings as text and as data
 
 _WIDTH: Final = 80
 

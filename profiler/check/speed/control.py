@@ -138,7 +138,7 @@ def private_folder() -> tempfile.TemporaryDirectory[str]:
     raise ProfilerError("there is no folder for sockets: set TMPDIR to a folder with a short name")
 
 
-# ---------------------------------------------------------------- stepping
+# ---------------------------------------------------------------- the commands through the socket
 
 _ALONE_S: Final = 0.3
 """A rank that has waited this long while others have not arrived is sent on, because the others may be waiting for

@@ -296,7 +296,7 @@ def _throttle_count(root: Path = Path("/sys")) -> int | None:
     return sum(counts) if counts else None
 
 
-# ---------------------------------------------------------------- counting
+# ---------------------------------------------------------------- a program that is only counted
 
 STEPS: Final = 20
 """Measured steps of a process: an event of every 10th step is counted twice."""

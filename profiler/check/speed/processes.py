@@ -241,7 +241,7 @@ def _check_not_running(pid: int) -> None:
         )
 
 
-# ---------------------------------------------------------------- watchdog
+# ---------------------------------------------------------------- after the death of the check
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _MAIN: Final = "import sys; sys.path.append(sys.argv[1]); from profiler.check.speed.processes import main; main()"
@@ -332,7 +332,7 @@ def main() -> None:
             shutil.rmtree(os.fsdecode(folder), ignore_errors=True)
 
 
-# ---------------------------------------------------------------- interrupts
+# ---------------------------------------------------------------- signals
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _KEEP: Final = (signal.SIG_IGN, None)

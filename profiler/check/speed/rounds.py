@@ -153,7 +153,7 @@ def _running_median(base: Array, candidate: Array) -> Array:
     return usual
 
 
-# ---------------------------------------------------------------- rare steps
+# ---------------------------------------------------------------- steps that are rare and long
 
 RARE_STEPS: Final = "all steps, rare ones too"
 LONG: Final = 5.0

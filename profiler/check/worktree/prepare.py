@@ -145,7 +145,7 @@ def _contains_packages(source: Path) -> bool:
     return any((entry / "__init__.py").exists() for entry in source.iterdir() if entry.is_dir())
 
 
-# ---------------------------------------------------------------- source diff
+# ---------------------------------------------------------------- what differs between the sides
 
 MAX_FILES: Final = 20
 """Files whose changes are kept."""
@@ -246,7 +246,7 @@ def parse_diff(file: str, diff: str) -> Iterator[Hunk]:
         yield Hunk(file, *start, tuple(lines))
 
 
-# ---------------------------------------------------------------- prepare
+# ---------------------------------------------------------------- both sides
 
 LINK_HINT: Final = "the revision has only what git keeps: --link PATH shows it data from outside git"
 _PROJECT_MANAGERS: Final = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi", "conda", "mamba", "micromamba")

@@ -118,7 +118,7 @@ _OF_CALLS: Final = (
         ),
     ),
     (
-        re.compile(r"(?i)(en|de)coder|transformer"),
+        re.compile(r"^bool .*(?i:encoder|transformer)\w*\("),
         (
             "torch's TransformerEncoder reads its mask to learn whether it is causal. Pass is_causal=True beside the "
             "mask if it is."
@@ -139,8 +139,11 @@ _OF_CALLS: Final = (
         ),
     ),
     (
-        re.compile(r"^item .*\.(mul|div|add|sub)_?\([^=]*\.item\(\)"),
-        "Leave out item(): torch computes with a tensor of one element as with a number, and nothing is read.",
+        re.compile(r"^item .*\.(mul|div)_?\([^=]*\.item\(\)"),
+        (
+            "Leave out item() where both tensors are on the device: torch computes with a tensor of one element as "
+            "with a number, and nothing is read. Outside of the graph of gradients, write detach() in its place."
+        ),
     ),
     (
         re.compile(r"^slice "),
@@ -151,7 +154,10 @@ _OF_CALLS: Final = (
     ),
     (
         re.compile(r"^index "),
-        "Index with a tensor of one dimension, as in x[index.reshape(1)]: only a number is read by the host.",
+        (
+            "Index with a tensor of one dimension, as in x[index.reshape(1)], whose result has one dimension more: the "
+            "host reads only a number."
+        ),
     ),
 )
 """Calls in a line that read values -> what helps; from the documentation of these functions, and torch's source."""

@@ -217,7 +217,7 @@ def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
         "Longer texts, larger images and layers that are trained from some step on make steps longer, too.",
     ),
     "Look for what grows, such as a list or a deque, a file that is written anew, or handlers and hooks that are added "
-    "again. Append, copy, send or compute only what is new, and keep only what is needed.",
+    "again. Append, copy, send or compute only what is new, and keep only what is needed, such as a running mean.",
     fixes=(
         (
             "If texts, images or batches become larger on purpose, nothing is wrong. Else look for tensors that are "

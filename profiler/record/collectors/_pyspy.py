@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -323,10 +322,10 @@ class SamplingWindow:
     lost_priority: bool = False
     """Real-time priority was refused."""
     clocks: list[tuple[int, Mapping[int, ThreadTimes]]] = field(default_factory=list)
-    over: threading.Event = field(default_factory=threading.Event)
-    """It records nothing more, or will end soon."""
     cut_ns: int = 0
-    """When it was cut short; 0: it was not. The next window may sample from then on."""
+    """When it was cut short, so that the next window samples from then on; 0: it was not."""
+    cut_cpu_s: float = 0.0
+    """CPU seconds that it had cost then."""
 
     @classmethod
     def start(cls, program: str, plan: WindowPlan, stem: Path, python_threads: frozenset[int]) -> SamplingWindow:
@@ -338,11 +337,13 @@ class SamplingWindow:
             )
         return cls(plan, tuple(started), python_threads)
 
-    def wait(self, is_over: Callable[[float], bool]) -> bool:
+    def wait(self, is_over: Callable[[float], bool], hand_over: Callable[[], bool] = lambda: False) -> bool:
         """Read thread clocks until the py-spys have ended; True when the one of all threads wrote something.
 
         :param is_over: whether the window should end early, from the CPU seconds that sampling had used half a second
             ago at most; called about 20 times a second while it samples.
+        :param hand_over: whether the next window begins while this one, which should end early, still ends; called
+            after `cut_ns` is set.
         """
         pids = (py_spy.process.pid for py_spy in self.py_spys)
         priority = RealtimePriority(pids, self.plan.pid) if self.plan.preempt else None
@@ -356,9 +357,10 @@ class SamplingWindow:
                 if sampling and not is_ending and len(self.clocks) % _COST_LOOKS == 0:
                     used = sum(py_spy.cpu_so_far() for py_spy in running)
                 if sampling and not ending and is_over(used):
-                    ending, self.cut_ns = True, time.monotonic_ns()
+                    ending, self.cut_ns, self.cut_cpu_s = True, time.monotonic_ns(), used
                     self.signal(signal.SIGINT)
-                    self.over.set()
+                    if not hand_over():
+                        self.cut_ns = 0
             is_ending = ending or time.monotonic_ns() > last_sample
             pause = min(_CLOCK_PERIOD_S, priority.pause_s) if priority else _CLOCK_PERIOD_S
             if is_ending:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import filterfalse
 from typing import Final
@@ -108,18 +107,20 @@ class SamplingSchedule:
         affordable = _OVERDRAWN * max(self._sample_s, _SAMPLE_S) * plan.rate * plan.seconds
         return plan.rate > _LOWEST_RATE and cpu_s > affordable
 
-    def record(self, plan: WindowPlan, cpu_s: float, start_cpu_s: float, sampled_s: float) -> None:
-        """Note what a window cost.
-
-        :param cpu_s: of py-spy, with its start.
-        :param sampled_s: how long it sampled.
-        """
+    def spend(self, cpu_s: float) -> None:
+        """Note what a window has cost that still ends when the next one is planned."""
         self._spent += cpu_s
-        if self._stepping and not plan.gil_rate:  # it was cut short by the first step
+
+    def record(self, window: SamplingWindow) -> None:
+        """Note what a window cost."""
+        plan = window.plan
+        self._spent += window.cpu_s
+        if window.cut_ns:  # its stacks were those of imports, and a part of its cost was noted when it was cut
+            self._spent -= window.cut_cpu_s
             return
-        samples = plan.rate * min(sampled_s, plan.seconds)
+        samples = plan.rate * min(window.sampled_s, plan.seconds)
         if samples >= 1:
-            self._sample_s = max(1e-6, cpu_s - start_cpu_s) / samples
+            self._sample_s = max(1e-6, window.cpu_s - window.start_cpu_s) / samples
         self._windows += 1
 
 
@@ -129,6 +130,46 @@ def affordable_rate(sample_s: float, share: float, lowest: int, highest: int) ->
 
 
 # ---------------------------------------------------------------- one process
+
+
+class _Following(threading.Thread):
+    """Follows a window until it has ended. The recorder can end without it."""
+
+    def __init__(self, window: SamplingWindow, is_over: Callable[[float], bool], stepping: Callable[[], bool]) -> None:
+        super().__init__(name=f"window of {window.plan.pid}", daemon=True)
+        self.window = window
+        self.is_over = threading.Event()
+        """It has ended, or hands over to the next window."""
+        self.cost_s = 0.0
+        """CPU seconds of this thread."""
+        self._should_end, self._stepping = is_over, stepping
+        self._wrote = False
+        self._error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Wait for the window."""
+        try:
+            self._wrote = self.window.wait(self._should_end, self._hand_over)
+        except Exception as error:  # noqa: BLE001 - `result` raises it in the sampler's thread
+            self._error = error
+        finally:
+            self.cost_s = time.thread_time()
+            self.is_over.set()
+
+    def _hand_over(self) -> bool:
+        # a window with the GIL's holder would count its time twice beside the next one
+        hands_over = self._stepping() and not self.window.plan.gil_rate
+        if hands_over:
+            self.is_over.set()
+        return hands_over
+
+    def result(self) -> bool:
+        """Wait until it has ended, and tell whether it wrote something."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._wrote
 
 
 class ProcessSampler:
@@ -187,6 +228,7 @@ class ProcessSampler:
             self._record()
         except Exception as error:  # noqa: BLE001 - the edge of a thread, and the status reports it
             self.error = describe_error(error)
+            self._signal(signal.SIGKILL)
         finally:
             self.cost_s += time.thread_time()
             # a job of hours may start processes without end: nothing large is kept of those that have ended
@@ -195,46 +237,39 @@ class ProcessSampler:
     def _record(self) -> None:
         """While one window records, the one before is converted. The first window of steps begins while the one before
         it still ends: a program may train for less than a second."""
-        with ThreadPoolExecutor(2, f"windows of {self.pid}") as pool:
-            try:
-                self._record_windows(pool)
-            except BaseException:
-                self._signal(signal.SIGKILL)  # or the pool would wait for them
-                raise
-
-    def _record_windows(self, pool: ThreadPoolExecutor) -> None:
         pause = _RETRY_S[0]
-        done: tuple[SamplingWindow, Future[bool]] | None = None
+        done: _Following | None = None
         while not self._ended.is_set() and is_alive(self.pid):
             window = self._open(self._schedule.plan(time.monotonic(), stepping=self._stepping()))
-            following = pool.submit(self._follow, window)
+            following = _Following(window, partial(self._is_over, window.plan), self._stepping)
             if done:
-                wait_exit(window.py_spys[0].process.pid, _SETTLE_S)
-                self._write(*done)
+                following.join(_SETTLE_S)
+                self._write(done)
                 done = None
-            window.over.wait()
-            if window.cut_ns or following.result():
-                done, pause = (window, following), _RETRY_S[0]
+            following.is_over.wait()
+            if window.cut_ns:
+                self._schedule.spend(window.cut_cpu_s)
+                done = following
+            elif self._note(following):
+                done, pause = following, _RETRY_S[0]
             else:
-                killed, refusal = window.killed, window.refusal()
-                self.killed_windows += killed and not self._ended.is_set()
-                if not self._ended.is_set() or not self.refusal:  # one that was ended by us gives no better reason
-                    self.refusal = refusal
                 self._ended.wait(pause)
                 pause = min(_RETRY_S[1], pause * 2)
         if done:
-            self._write(*done)
+            self._write(done)
 
-    def _follow(self, window: SamplingWindow) -> bool:
-        """Follow a window until it has ended, note what it cost, and tell whether it wrote something."""
-        try:
-            wrote = window.wait(partial(self._is_over, window.plan))
-            self._schedule.preempt &= not window.lost_priority
-            if wrote:
-                self._schedule.record(window.plan, window.cpu_s, window.start_cpu_s, window.sampled_s)
-            self.cost_s += window.cpu_s
-        finally:
-            window.over.set()
+    def _note(self, following: _Following) -> bool:
+        """Wait until a window has ended, note what it cost, and tell whether it wrote something."""
+        window, wrote = following.window, following.result()
+        self._schedule.preempt &= not window.lost_priority
+        self.cost_s += window.cpu_s + following.cost_s
+        if wrote:
+            self._schedule.record(window)
+        else:
+            killed, refusal = window.killed, window.refusal()
+            self.killed_windows += killed and not self._ended.is_set()
+            if not self._ended.is_set() or not self.refusal:  # one that was ended by us gives no better reason
+                self.refusal = refusal
         return wrote
 
     def _is_over(self, plan: WindowPlan, cpu_s: float) -> bool:
@@ -250,11 +285,10 @@ class ProcessSampler:
             window.signal(signal.SIGINT)
         return window
 
-    def _write(self, window: SamplingWindow, following: Future[bool]) -> None:
-        if not following.result():
-            self.refusal = window.refusal()
+    def _write(self, following: _Following) -> None:
+        if following.window.cut_ns and not self._note(following):
             return
-        converted = window.convert()
+        converted = following.window.convert()
         writer = self._context.writer
         spans, gil_spans = (
             list(filterfalse(has_torn_frame, spans)) for spans in (converted.spans, converted.gil_spans)

@@ -229,7 +229,7 @@ class HostReader:
             return False
 
 
-# ---------------------------------------------------------------- environment
+# ---------------------------------------------------------------- packages and settings
 
 PACKAGES: Final = (
     "torch", "numpy", "scipy", "numba", "numba-cuda", "llvmlite", "sentencepiece", "triton", "nvidia-cudnn-cu12",

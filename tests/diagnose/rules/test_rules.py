@@ -2274,6 +2274,8 @@ def test_why_a_finding_beside_an_unseen_device_is_not_sure() -> None:
         ("bool", "longest = max(lengths)", "tensor.amax()"),
         ("bool", "out = encoder(x, mask=mask)", "is_causal=True"),
         ("bool", "out = route(x, mask=mask)", "one of its arguments"),
+        ("item", "right = (decoder_out == y).float().mean().item()", ""),
+        ("item", "total.add_(loss.item())", ""),
         ("item", "scaler.step(optimizer)", "bfloat16"),
         ("item", "optimizer.step()", "one of its arguments"),
         ("repeat_interleave", "mixed = plan.spread(gain, counts)", "output_size"),
