@@ -83,6 +83,7 @@ def configurations_report(found: Mapping[str, GateResult], state: str) -> b.Repo
     sections = [
         replace(section, key=f"{name}-{section.key}", title=f"{name}: {section.title}")
         for name, result in found.items()
+        if result.base.what  # else it could not be checked
         for section in gate_sections(result)
     ]
     deciding = next(name for name, result in found.items() if result.state == state)
