@@ -13,6 +13,7 @@ from profiler.analyse.window import measured_window, process_rows
 from profiler.check.counters.files import portable_program
 from profiler.check.model import Counted
 from profiler.core.errors import Notice
+from profiler.core.metrics import EVALUATION, NUMBER
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run, StepKind
 from profiler.run.tables import BATCH_ITEMS, COUNTED, BoundaryKind
@@ -125,7 +126,9 @@ def other_work(base: Key, candidate: Key, where: str = "base") -> tuple[Notice, 
 
 
 def per_sample(base: Sequence[Counted], candidate: Sequence[Counted]) -> tuple[Notice, ...]:
-    """The counts per sample of both sides, where their loaders tell how many samples they gave."""
+    """The counts per sample of both sides, where their loaders tell how many samples they gave to steps."""
+    if any(process.totals.get(f"{EVALUATION}{NUMBER}") for process in (*base, *candidate)):
+        return ()  # the samples of an evaluation count, but what it does is kept apart
     before, after = (
         {name: sum(process.totals.get(name, 0.0) for process in side) for name in (BATCH_ITEMS, *_OF_SAMPLES)}
         for side in (base, candidate)

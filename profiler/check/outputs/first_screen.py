@@ -29,6 +29,7 @@ from profiler.report.table import short_path
 from profiler.report.text import capitalized, listed, plural
 
 JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", NOT_COMPARABLE: "open", FAIL: "bad"}
+_PLACES_TITLES: Final = ("Lines that take longer, or do more", "Lines that do more")
 _PLACES: Final = 5
 _CHANGED_PLACES: Final = 2
 """Changed lines that are shown although they count no more."""
@@ -56,7 +57,7 @@ def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
         b.Headline("", result.state, f": {fmt.lowered(plain(result.sentence))}", JUDGED.get(result.state, "open")),
         tuple(why(result)),
         tuple(_chips(result)),
-        places_title="Lines that take longer, or do more" if places else "Lines" if note else "",
+        places_title=_PLACES_TITLES[result.throughput is None] if places else "Lines" if note else "",
         places=places,
         places_note=note,
         actions=tuple(_actions(result))[:_ACTIONS],

@@ -247,7 +247,13 @@ _SCALED_WORK: Final = {
 
 def _other_work(values: Values) -> str:
     """'the model has 9% more parameters', 'the batch has 64 samples instead of 32'."""
-    part, base, candidate = values["part"], _shorten(values["base"]), _shorten(values["candidate"])
+    part, ends = values["part"], (values["base"], values["candidate"])
+    if part == "batch_size" and all(ends):
+        sizes = [str(end).split(", ") for end in ends]
+        # of several loaders, those whose batches are the same say nothing
+        left = [", ".join(size for size in own if size not in other) for own, other in (sizes, reversed(sizes))]
+        ends = (left[0], left[1]) if all(left) else ends
+    base, candidate = map(_shorten, ends)
     if part == "parameters":
         change = int(values["candidate"]) / int(values["base"]) - 1
         return f"the model has {significant(100 * abs(change), 2)}% {'more' if change > 0 else 'fewer'} parameters"
@@ -268,7 +274,8 @@ def _not_seen(values: Values) -> Iterator[str]:
         yield f"the work of {plural(values['workers'], 'loader worker')}"
     if lines := values["lines"]:
         number = plural(len(lines), "changed statement")
-        yield f"{number} of which nothing was counted ({_shortened(lines, _MAX_FILES)})"
+        why = "did not run, or only call" if len(lines) > 1 else "did not run, or only calls"
+        yield f"{number} that {why} others ({_shortened(lines, _MAX_FILES)})"
 
 
 def _per_sample(counts: tuple[str, float, float]) -> str:

@@ -248,7 +248,10 @@ def parse_diff(file: str, diff: str) -> Iterator[Hunk]:
 
 # ---------------------------------------------------------------- both sides
 
-LINK_HINT: Final = "the revision has only what git keeps: --link PATH shows it data from outside git"
+LINK_HINT: Final = (
+    "the revision has only what git keeps: --link PATH shows it data from outside git; a package that is missing has "
+    "to be installed for this Python"
+)
 _PROJECT_MANAGERS: Final = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi", "conda", "mamba", "micromamba")
 """Programs that choose the environment of what they start."""
 

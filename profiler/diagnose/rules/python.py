@@ -12,7 +12,7 @@ from typing import Final
 from profiler.analyse.finding import Confidence, KnockOut
 from profiler.analyse.model import UPDATE, Analysis, LineCost, ThreadActivity, ThreadState
 from profiler.core.errors import Notice
-from profiler.core.syntax import line_nodes, parsed_line
+from profiler.core.syntax import called_functions, line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits
 from profiler.diagnose.known_cures import cure_of_function
 from profiler.diagnose.model import MOST, NAMED, NEARLY_ALL
@@ -25,6 +25,12 @@ from profiler.run.tables import OF_THREAD
 
 _ENVIRONMENTS: Final = ("gymnasium/", "gym/", "pettingzoo/", "dm_control/")
 """Folders of libraries that simulate environments."""
+
+
+def _array_function(sites: Sequence[Site]) -> str | None:
+    """The function of NumPy or pandas that the first line calls, which loops over no elements itself."""
+    names = called_functions(sites[0].source) if sites else []
+    return next((name for name in names if name.partition(".")[0] in ("np", "numpy", "pd", "pandas")), None)
 
 
 def _comprehension(sites: Sequence[Site]) -> str | None:
@@ -78,7 +84,13 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
     ),
     "Vectorize loops over elements: use operators on whole tensors. Compute once, before the loop, what is the same in "
     "each step. Or do the work less often.",
-    fixes=("Compute it by NumPy or torch on whole arrays, instead of item by item in {items}.",),
+    fixes=(
+        "Compute it by NumPy or torch on whole arrays, instead of item by item in {items}.",
+        (
+            "If this line runs for each item of a loop, call {arrays}() once on whole arrays. Else let it work on less "
+            "data, as by a structure that needs only a part of it, and compute once what is the same in each step."
+        ),
+    ),
     order=Order.REST,
     knock_out=KnockOut.STATEMENT,
     is_of_code=True,
@@ -97,7 +109,7 @@ def python_loop(costs: StepCosts) -> Claim | Notice | None:
     if sites and all(_is_of_library(costs, site) for site in sites):
         return None
     unplaced = None if sites else costs.share(claimed["python"].seconds)
-    values = {"items": _comprehension(sites), "unplaced": unplaced}
+    values = {"items": _comprehension(sites), "arrays": _array_function(sites), "unplaced": unplaced}
     return Claim(claimed, sites, values, has_gain=bool(sites))
 
 

@@ -130,3 +130,5 @@ def test_counts_per_sample_where_loaders_tell_the_batch() -> None:
     (notice,) = per_sample(two(syncs=20.0, batch_items=640.0), two(syncs=20.0, batch_items=1280.0))
     assert sentence(notice) == "Per sample, before and now: 0.0312 and 0.0156 syncs."
     assert per_sample(two(syncs=20.0), two(syncs=20.0)) == ()
+    with_evaluation = two(syncs=20.0, batch_items=640.0, evaluation_number=1.0)
+    assert per_sample(with_evaluation, two(syncs=20.0, batch_items=1280.0)) == (), "its samples are no step's"

@@ -95,7 +95,7 @@ def test_what_a_pass_did_not_see_is_one_sentence() -> None:
     values = {"missing": ["evaluation", "checkpoint"], "workers": 2, "lines": ["train.py:7"]}
     assert sentence(Notice("not-seen", values)) == (
         "Not seen: an evaluation or a checkpoint, of which these steps have none; the work of 2 loader workers; "
-        "1 changed statement of which nothing was counted (train.py:7)."
+        "1 changed statement that did not run, or only calls others (train.py:7)."
     )
 
 

@@ -1735,6 +1735,16 @@ def test_the_python_of_a_library_that_runs_the_loop_is_no_loop_of_the_program() 
     assert first(replace(looping, lines=(acting,), library=(other,))).gain
 
 
+def test_a_line_that_works_on_whole_arrays_is_not_told_to_vectorize() -> None:
+    for source, words in (
+        ("rows = np.random.choice(size, 64, p=weights)", "call np.random.choice() once on whole arrays"),
+        ("total += abs(value)", "Vectorize loops over elements"),
+    ):
+        looping = replace(step(python=0.5, compute=0.5), lines=(at({"python": 0.05}, replace(SITE, source=source)),))
+        assert first(looping).rule.name == "python-loop"
+        assert words in finding_text(first(looping)).fix
+
+
 def test_polling_and_waits_for_processes_have_advice_of_their_own() -> None:
     waiting = replace(step(waiting=0.6, compute=0.4), lines=(at({"waiting": 0.06}),))
     assert first(waiting).rule.name == "blocked-thread"
