@@ -173,7 +173,7 @@ class _Place(NamedTuple):
 
     file: str
     line: int
-    """Of the candidate; of a change the first one."""
+    """The number of the line in the candidate, or of the first line of a change."""
     is_changed: bool
     """Whether the diff adds or removes them."""
 

@@ -17,7 +17,7 @@ from profiler.core.errors import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
 from profiler.diagnose.device import too_few_launches
-from profiler.diagnose.known_cures import known_cure, largest_cure, line_of_cure
+from profiler.diagnose.known_cures import largest_cure, line_of_cure
 from profiler.diagnose.model import DEVICE_UNSEEN, MOST, NAMED, is_large_of_run, is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
@@ -159,7 +159,8 @@ def _divided(
             finding = _finding(rule, claim, costs, rival)
             lines = board.lines(wants, left=not rival)
             places = lines.places((1.0 - finding.left_out) * costs.seconds)
-            cure, part = known_cure(places, finding.share), largest_cure(places)
+            part = largest_cure(places)
+            cure = part.most_of(finding.share)
             finding = replace(finding, places=places, known_cure=cure)
             if rule.is_of_code and not cure and part.share >= max(NAMED, _MUCH * finding.share):
                 values = {**finding.values, "part_cure": part.text}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from profiler.analyse.finding import Place
@@ -299,22 +299,28 @@ class Cured(NamedTuple):
     site: Site | None = None
     """The line with most of that."""
 
+    def most_of(self, share: float) -> str:
+        """What to do, where this is known of the lines with most of a finding's share; else empty."""
+        return self.text if self.share > MOST * share else ""
+
 
 def known_cure(places: Iterable[Place], share: float, *, outside: bool = False) -> str:
     """What helps against the time of a finding; empty where nothing is known of the lines with most of it.
 
     :param outside: the time is outside of the steps.
     """
-    cured = largest_cure(places, outside=outside)
-    return cured.text if cured.share > MOST * share else ""
+    return largest_cure(places, outside=outside).most_of(share)
 
 
 def largest_cure(places: Iterable[Place], *, outside: bool = False) -> Cured:
     """What helps against most of the time at these lines of which something is known."""
-    places, helped = list(places), defaultdict[str, list[Place]](list)
-    written = {_function(place) for place in places if "JSON written anew" in _called_with(place)}
-    for place in places:
-        if text := _cure_of(place, is_written=_function(place) in written, outside=outside):
+    helped = defaultdict[str, list[Place]](list)
+    called = [(place, set(_called_with(place))) for place in places]
+    written = {_function(place) for place, does in called if "JSON written anew" in does}
+    for place, does in called:
+        if "JSON read" in does and _function(place) in written:  # it reads for that what it wrote before
+            does.add("JSON written anew")
+        if text := _cure_of(place, does, outside=outside):
             helped[text].append(place)
     found = (Cured(text, sum(each.share for each in at), at[0].site) for text, at in helped.items())
     return max(found, key=lambda each: each.share, default=Cured())
@@ -324,15 +330,13 @@ def _function(place: Place) -> tuple[str, str]:
     return place.site.file, place.site.function
 
 
-def _cure_of(place: Place, *, is_written: bool, outside: bool) -> str:
+def _cure_of(place: Place, does: set[str], *, outside: bool) -> str:
     """What helps against the time at a line: in what the line calls itself, else in what calls that.
 
-    :param is_written: its function writes JSON, so that it reads for that what it wrote before.
+    :param does: what the line does (`_called_with`).
     """
-    called, fitting = set(_called_with(place)), [known for known in _KNOWN if known.holds(outside=outside)]
-    if is_written and "JSON read" in called:
-        called.add("JSON written anew")
-    own = (known.text for known in fitting if known.is_about(place.inside) or called & set(known.calls))
+    fitting = [known for known in _KNOWN if known.holds(outside=outside)]
+    own = (known.text for known in fitting if known.is_about(place.inside) or does & set(known.calls))
     return next(own, "") or next((known.text for known in fitting if known.is_about(place.called_by)), "")
 
 
@@ -356,7 +360,7 @@ def _called_with(place: Place) -> Iterator[str]:
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     functions = [ast.unparse(call.func) for call in calls]
     names = [function.rpartition(".")[2] for function in functions]
-    if any(_INITIALIZES.search(ast.unparse(call.func)) for call in calls):
+    if any(map(_INITIALIZES.search, functions)):
         yield "initialization"
     if "__iter__" in place.inside and {"sum", "max", "min", "list", "sorted"} & set(names):
         yield "sum(tensor)"
@@ -368,7 +372,7 @@ def _called_with(place: Place) -> Iterator[str]:
             yield "vector of parameters"
         if name in ("debug", "info") and any(isinstance(each, ast.JoinedStr) for each in call.args):
             yield "formatted message"
-    yield from _written(calls)
+    yield from _written(functions, names)
     if not place.package:
         yield from filter(None, map(_searched, nodes))
     if calls and all(each.startswith("torch.") for each in functions) and set(names) <= set(_CONSTANT):
@@ -381,9 +385,8 @@ def _called_with(place: Place) -> Iterator[str]:
         yield "average of tensors"
 
 
-def _written(calls: Iterable[ast.Call]) -> Iterator[str]:
-    functions = [ast.unparse(call.func) for call in calls]
-    names = [function.rpartition(".")[2] for function in functions]
+def _written(functions: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """What a line writes or reads, by the functions that it calls and their last names."""
     if "dump" in names or ("dumps" in names and "write_text" in names):
         yield "JSON written anew"
     if "json.load" in functions or "json.loads" in functions:

@@ -118,7 +118,8 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     sites = largest_sites(place.site for place in places)
     values["is_rest"] = group.claimed >= WORTH_NAMING * costs.active
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
-    cure, part = known_cure(places, share) if share >= NAMED else "", largest_cure(places)
+    part = largest_cure(places)
+    cure = part.most_of(share) if share >= NAMED else ""
     if not cure and part.share >= NAMED:
         values["part_cure"], found = part.text, replace(found, cure_site=part.site)
     return replace(found, costs=group.categories, places=places, known_cure=cure, left_out=1.0 - step / costs.seconds)

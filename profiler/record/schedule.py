@@ -1,4 +1,4 @@
-"""Interleaves recordings: which runs a comparison needs, of which trainers, and in which order."""
+"""Plans the runs of a comparison and interleaves them."""
 
 from __future__ import annotations
 

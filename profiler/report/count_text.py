@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
@@ -260,7 +259,7 @@ def _line(kind: CountKind, line: LineCount) -> str:
         details.insert(len(details) if line.steps.usual else 0, _others_text(kind, line.steps))
     place, source = line.site, line.site.source if line.site else ""
     wheres = (short_site(place), f"{PurePath(place.file).name}:{place.line}") if place else (_NO_LINE,)
-    for when, where in itertools.product(_BEFORE if first else ("",), wheres):
+    for when, where in product(_BEFORE if first else ("",), wheres):
         told = ", ".join(filter(None, (*details, when)))
         text = f"  {amount:>8}  {where}{f'  {told}' if told else ''}"
         if len(text) <= _WIDTH:

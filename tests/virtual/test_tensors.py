@@ -292,7 +292,7 @@ def test_a_mask_that_is_assigned_to_waits_in_the_backward_pass_too(counts: Count
     loss = y.sum()
     counts.clear()
     loss.backward()  # type: ignore[no-untyped-call]
-    assert counts.syncs == 3  # the values' gradient, that of what they replace, and that of the values' own mask
+    assert counts.syncs == 3  # one for each of three gradients: of the values, of what they replace, of their mask
 
 
 def test_what_a_hook_reads_in_a_backward_pass_counts_once(counts: Counts) -> None:

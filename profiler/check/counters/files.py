@@ -258,7 +258,7 @@ def _text(content: bytes) -> str:
 
 
 def _former_text(former_id: str, root: str) -> str | None:
-    """The content that git has of this id; None: it has none, or there is no git."""
+    """Reads the content with this id from git. None means that git is absent or has no such content."""
     try:
         result = run_git(Path(root), ["cat-file", "blob", former_id])
     except (ProfilerError, OSError):

@@ -1,4 +1,4 @@
-"""Checks the style of a step by its exact counts, against a list of what is known already."""
+"""Finds costly lines by the exact counts of a step, and leaves out those that a baseline accepts."""
 
 from __future__ import annotations
 
@@ -90,13 +90,11 @@ def lint(
             "or count reads that would wait on a GPU with lint --cpu"
         )
     root = root_folder(str(program.cwd), run.info.argv)
-    usual = usual_lines(run, counted.steps, root)
+    usual, source = usual_lines(run, counted.steps, root), source_of(root)
+    made = makers(run, root, source)
     findings = (
         each
-        for each in (
-            *find(counted, source_of(root), library_lines(run, root), makers(run, root)),
-            *of_settings(run, root),
-        )
+        for each in (*find(counted, source, library_lines(run, root), made), *of_settings(run, made))
         if each.rule not in ignore
         and (each.change.counter in ("", *_NOT_PER_STEP) or (each.change.file, each.change.line) in usual)
     )
@@ -144,21 +142,20 @@ def library_lines(run: Run, root: str) -> dict[Place, LibraryLine]:
     }
 
 
-def makers(run: Run, root: str) -> dict[str, LibraryLine]:
+def makers(run: Run, root: str, source: Callable[[str, int], str]) -> dict[str, LibraryLine]:
     """Name of a class, or of a setting -> the only line that makes such an object, or changes it."""
     lines = run.info.facts.get(SETTINGS)
-    text = source_of(root)
     return {
-        name: LibraryLine(file := portable_path(at["file"], root), at["line"], at["function"], text(file, at["line"]))
+        name: LibraryLine(file := portable_path(at["file"], root), at["line"], at["function"], source(file, at["line"]))
         for name, at in (lines.items() if isinstance(lines, Mapping) else ())
     }
 
 
-def of_settings(run: Run, root: str) -> Iterator[LintFinding]:
+def of_settings(run: Run, made: Mapping[str, LibraryLine]) -> Iterator[LintFinding]:
     """Findings about settings of torch that cost operators on a device."""
     from profiler.diagnose.rules.settings import memory_fills
 
-    at = makers(run, root).get("deterministic")
+    at = made.get("deterministic")
     if at is not None and run.info.facts.get("fills_memory") and IGNORE not in at.source:
         change = Change("", at.file, at.line, at.function, "", 0.0, 0.0, at.source)
         yield LintFinding(memory_fills.name, memory_fills.title, change, memory_fills.fix)
@@ -268,10 +265,11 @@ _TRUTH: Final = re.compile(r"^(el)?if (\w+)\.any\(\)")
 
 def _selects(other: Change, change: Change) -> bool:
     """Whether a line asks for the shape of what a mask selects that this line tests: `if mask.any():`."""
-    tested = _TRUTH.match(change.source)
+    if (tested := _TRUTH.match(change.source)) is None:
+        return False
     is_near = (other.file, other.function) == (change.file, change.function) and other.counter == "syncs"
     is_shape = other.operation in ("nonzero", "mask index", "masked_select")
-    return bool(tested) and is_near and is_shape and bool(tested and re.search(rf"\b{tested[2]}\b", other.source))
+    return is_near and is_shape and re.search(rf"\b{tested[2]}\b", other.source) is not None
 
 
 def _waits(copy: Change, changes: Iterable[Change]) -> bool:

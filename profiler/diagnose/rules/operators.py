@@ -350,7 +350,10 @@ until they are kept, and checkpoints commonly save half to three quarters of the
     "Checkpoint fewer layers, or none, as far as the memory allows.",
 )
 def activation_checkpoints(costs: StepCosts) -> Claim | Notice | None:
-    """The time in which checkpointed functions run again, or in the first run of reentrant ones, which is as long."""
+    """Finds the time in which checkpointed functions run again.
+
+    Reentrant checkpoints are told by their first run, which is as long.
+    """
     lines = [Site.from_fact(line) for line in costs.fact("activation_checkpoints") or ()]
     if not lines:
         return None
