@@ -34,7 +34,14 @@ from profiler.analyse.ranks import RankSteps, rank_steps
 from profiler.analyse.replay.replay import Replay
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
-from profiler.analyse.sampling.lines import library_functions, line_costs, operator_lines, startup_teardown
+from profiler.analyse.sampling.lines import (
+    library_functions,
+    line_costs,
+    made_objects,
+    operator_lines,
+    startup_teardown,
+    table_gradients,
+)
 from profiler.analyse.sampling.phases import phases
 from profiler.analyse.sampling.places import find_driver, preparation
 from profiler.analyse.sampling.spikes import spikes
@@ -146,6 +153,8 @@ def analyse(run: Run) -> Analysis:
         library=library_functions(stacks, samples),
         blocked=_blocked(stacks, window),
         operators=operators,
+        tables=table_gradients(stacks),
+        made=made_objects(stacks),
         preparation=preparation(stacks, samples, stages, operators),
         recording=recording_seconds(run, window) if hooked else 0.0,
         driver=find_driver(stacks, samples),

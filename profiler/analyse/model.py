@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from profiler.analyse.finding import Finding, JudgedRun, NotJudged, Predictor
 from profiler.core.errors import Notice
-from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
+from profiler.run.model import MadeObject, RunInfo, Site, StatedResult, StepDefinition
 from profiler.run.tables import NON_BLOCKING, CountKind
 
 if TYPE_CHECKING:
@@ -287,6 +287,20 @@ class OperatorLine:
     small_count: int
     """The number of calls of operators that are so small that calling them takes longer than computing them."""
     small_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TableGradient:
+    """The gradient of a table, such as that of an embedding, whose rows a line looks up."""
+
+    site: Site | None
+    """The line that looks them up; None: it is not the program's."""
+    rows: int
+    """Rows of the table."""
+    taken: float
+    """Rows that a step looks up, the same one several times if so."""
+    seconds: float
+    """Seconds per step in which the gradient is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -913,6 +927,10 @@ class Analysis:
     """Seconds of the stepping thread per step in which it could not run, by its clocks; None: they were not read."""
     operators: tuple[OperatorLine, ...] = ()
     """The operators of one step by line, the most seconds first; empty if they were not counted."""
+    tables: tuple[TableGradient, ...] = ()
+    """The gradients of tables of which rows are looked up, the most seconds first."""
+    made: Mapping[tuple[str, int], tuple[MadeObject, ...]] = field(default_factory=dict)
+    """File and number of a line -> the objects that it uses, where the lines that make them are known."""
     preparation: Preparation | None = None
     """None: nothing is computed before the model, or it is not known."""
     driver: Driver | None = None

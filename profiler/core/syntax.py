@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _COMPUTING: Final = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.operator)
@@ -48,3 +49,115 @@ def line_nodes(source: str) -> Iterator[ast.AST]:
 def called_functions(source: str) -> list[str]:
     """The functions that a line calls, as the line names them, such as `torch.cat`."""
     return [ast.unparse(node.func) for node in line_nodes(source) if isinstance(node, ast.Call)]
+
+
+_Blocks = tuple[tuple[int, str], ...]
+"""The blocks in which a line stands that may not run, such as that of a condition: their lines and their parts."""
+
+
+class _Set(NamedTuple):
+    """A line that sets a variable or an attribute."""
+
+    line: int
+    blocks: _Blocks
+    called: str
+    """The last name of what the line calls for it; empty: it is no call, such as a parameter."""
+
+
+class Objects:
+    """Finds where a file makes the objects whose methods its lines call, or over which they loop."""
+
+    def __init__(self, source: str) -> None:
+        self._used = defaultdict[int, list[tuple[str, _Blocks, tuple[str, ...]]]](list)
+        self._set = defaultdict[tuple[str, str], list[_Set]](list)
+        """Scope and name -> the lines that set it."""
+        if (tree := _parsed(source)) is not None:
+            self._read(tree)
+
+    def made(self, line: int) -> Iterator[tuple[int, str]]:
+        """Yield the lines that make objects which this line uses, each with the class or the function that it calls.
+
+        `self.encoder(rows)` leads to `self.encoder = Encoder(...)`, and `for batch in loader:` to `loader = ...`. What
+        may be made at several lines is left out.
+        """
+        for name, blocks, scopes in self._used.get(line, ()):
+            lines = next((self._set[scope, name] for scope in reversed(scopes) if (scope, name) in self._set), [])
+            is_attribute = name.startswith("self.")
+            lines = lines if is_attribute else [each for each in lines if each.line < line][-1:]
+            if (
+                len(lines) == 1
+                and lines[0].called
+                and (is_attribute or lines[0].blocks == blocks[: len(lines[0].blocks)])
+            ):
+                yield lines[0].line, lines[0].called
+
+    def _read(self, tree: ast.AST) -> None:
+        todo: list[tuple[ast.AST, _Blocks, tuple[str, ...]]] = [(tree, (), ("",))]
+        while todo:  # without recursion: expressions may be deep
+            node, blocks, scopes = todo.pop()
+            match node:
+                case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                    inner = f"{node.lineno}:{node.col_offset}"
+                    # attributes of self are the same in all methods of a class
+                    scopes = (*scopes, f"class {inner}" if isinstance(node, ast.ClassDef) else inner)
+                    for each in ast.walk(node.args) if not isinstance(node, ast.ClassDef) else ():
+                        if isinstance(each, ast.arg):
+                            self._set[scopes[-1], each.arg].append(_Set(0, (), ""))
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        self._set_names(target, value, blocks, scopes)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self._set_names(target, value, blocks, scopes)
+                case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
+                    self._set_names(target, value, blocks, scopes)
+                case ast.For(target=target, iter=value) | ast.AsyncFor(target=target, iter=value):
+                    self._set_names(target, ast.Constant(None, lineno=node.lineno), blocks, scopes)
+                    for each in value.args if isinstance(value, ast.Call) else [value]:
+                        self._use(each, node.lineno, blocks, scopes)
+                case ast.Call(func=function):
+                    self._use(function, node.lineno, blocks, scopes)
+            todo += [(child, inside, scopes) for child, inside in reversed([*_children(node, blocks)])]
+
+    def _use(self, node: ast.expr, line: int, blocks: _Blocks, scopes: tuple[str, ...]) -> None:
+        """Note the variable or the attribute of self in which the object of an expression is."""
+        while isinstance(node, ast.Attribute) and not _variable(node):
+            node = node.value
+        if name := _variable(node):
+            self._used[line].append((name, blocks, scopes))
+
+    def _set_names(self, target: ast.expr, value: ast.expr, blocks: _Blocks, scopes: tuple[str, ...]) -> None:
+        called = _last_name(value.func) if isinstance(value, ast.Call) else ""
+        for each in target.elts if isinstance(target, ast.Tuple | ast.List) else (target,):
+            if name := _variable(each):
+                in_class = (scope for scope in reversed(scopes) if scope.startswith("class "))
+                scope = next(in_class, "") if name.startswith("self.") else scopes[-1]
+                self._set[scope, name].append(_Set(value.lineno, blocks, called))
+
+
+def _children(node: ast.AST, blocks: _Blocks) -> Iterator[tuple[ast.AST, _Blocks]]:
+    for part, inside in ast.iter_fields(node):
+        deeper = (*blocks, (node.lineno, part)) if isinstance(node, _CONDITIONS) and part in _BODIES else blocks
+        for child in inside if isinstance(inside, list) else [inside]:
+            if isinstance(child, ast.AST):
+                yield child, deeper
+
+
+_CONDITIONS: Final = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.Match)
+_BODIES: Final = ("body", "orelse", "handlers", "finalbody", "cases")
+
+
+def _variable(node: ast.expr) -> str:
+    """Name a variable or an attribute of self; empty: it is another expression."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=ast.Name("self"), attr=name):
+            return f"self.{name}"
+    return ""
+
+
+def _last_name(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""

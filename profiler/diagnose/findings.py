@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -22,7 +22,7 @@ from profiler.diagnose.model import DEVICE_UNSEEN, MOST, NAMED, is_large_of_run,
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
 from profiler.diagnose.rule import FASTEST, NARROW, Claim, Order, Rule, RunClaim, StepCosts, whole_cost
-from profiler.run.model import Site
+from profiler.run.model import MadeObject, Site, maker_of
 from profiler.run.tables import SETTINGS
 from profiler.run.trials import Trial
 
@@ -78,19 +78,41 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
 
 def _with_lines_of_cures(findings: Iterable[Finding], costs: StepCosts) -> Iterator[Finding]:
     """The findings with the line to change, where that is none of their lines."""
-    lines, info, ledger = costs.fact(SETTINGS) or {}, costs.analysis.info, costs.analysis.ledger
-    cells = ledger.of(Period.STEPS) if ledger else ()
-    updating = {place for cell in cells if cell.activity in (BACKWARD, UPDATE) for place in cell.lines}
+    lines, info, running = costs.fact(SETTINGS) or {}, costs.analysis.info, _running(costs.analysis.ledger)
     for each in findings:
         first = next((place.site.place for place in each.places), None)
-        finding = replace(each, values={**each.values, "runs_steps": True}) if first in updating else each
+        finding = replace(each, values={**each.values, "runs_steps": True}) if first in running else each
         if finding.cure_site is not None:
             yield finding
             continue
         cure = finding.values.get("cure") or finding.known_cure
         site = _registered_at(finding) or line_of_cure(cure, lines, info.project or info.cwd)
+        if site is None and not cure:
+            site = _made_at(finding, costs.analysis.made)
         is_other = site is not None and site.place not in [its.place for its in finding.sites]
         yield replace(finding, cure_site=site) if is_other else finding
+
+
+def _running(ledger: Ledger | None) -> set[tuple[str, int]]:
+    """The lines below which most of the backward passes and most of the updates run."""
+    running = list[set[tuple[str, int]]]()
+    for activity in (BACKWARD, UPDATE):
+        seconds, whole = defaultdict[tuple[str, int], float](float), 0.0
+        for cell in ledger.of(Period.STEPS) if ledger else ():
+            if cell.activity == activity:
+                whole += cell.seconds
+                for place in cell.lines:
+                    seconds[place] += cell.seconds
+        running.append({place for place, part in seconds.items() if part > MOST * whole})
+    return running[0] & running[1]
+
+
+def _made_at(finding: Finding, made: Mapping[tuple[str, int], Sequence[MadeObject]]) -> Site | None:
+    """The line that makes the object of a library in whose code most of a finding's time is."""
+    first = next(iter(finding.places), None)
+    if first is None or not first.package or first.share <= MOST * finding.share:
+        return None
+    return maker_of(made.get(first.site.place, ()), first.inside)
 
 
 def with_growth(finding: Finding, growth: Finding | None) -> Finding:

@@ -195,6 +195,13 @@ _KNOWN: Final = (
         "numbers, or draw with replacement, as by integers(size, size=count), which may draw an item twice.",
         calls=("choice without replacement",),
     ),
+    # numpy/random/mtrand.pyx: choice() checks all of p, and sums it up, in each call
+    KnownCure(
+        "choice(p=...) adds up all weights in each call. If they stay the same, keep sums = weights.cumsum() and draw "
+        "by numpy.searchsorted(sums, sums[-1] * rng.random(count), side='right'). If a few of them change in each "
+        "step, keep their sums in a tree, as replay buffers do.",
+        calls=("weighted choice",),
+    ),
     # https://docs.python.org/3/howto/logging.html: optimization
     KnownCure(
         'Pass values as arguments, as in log.debug("%s", x), or ask log.isEnabledFor() first: an f-string makes its '
@@ -368,6 +375,8 @@ def _called_with(place: Place) -> Iterator[str]:
         without = any(each.arg == "replace" and ast.unparse(each.value) == "False" for each in call.keywords)
         if name == "choice" and without:
             yield "choice without replacement"
+        if name == "choice" and any(each.arg == "p" for each in call.keywords):
+            yield "weighted choice"
         if name in ("vector_to_parameters", "parameters_to_vector"):
             yield "vector of parameters"
         if name in ("debug", "info") and any(isinstance(each, ast.JoinedStr) for each in call.args):

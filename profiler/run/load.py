@@ -172,7 +172,7 @@ def _load(path: Path) -> Run:
     info = store.read_manifest(path, problems)
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
     folders = [each for each in folders if each.name == store.RECORDER or tables.pid_of(each.name) is not None]
-    lines, damaged = read_source_text(path)
+    lines, made, damaged = read_source_text(path)
     problems += damaged
     read = _readable(folders, lambda folder: with_trace(read_source(folder, lines), folder), problems)
     sources = list(read.values())
@@ -180,7 +180,8 @@ def _load(path: Path) -> Run:
         source.facts = with_source(source.facts, lines)
         problems += source.problems
     sources.sort(key=lambda source: (-len(source.tables["steps"]), -len(source.tables["boundaries"])))
-    return _with_facts(outside_traces(add_steps(_merge(path, info, sources, problems)), sources), sources)
+    run = replace(_merge(path, info, sources, problems), made=made)
+    return _with_facts(outside_traces(add_steps(run), sources), sources)
 
 
 def _readable(paths: Iterable[Path], read: Callable[[Path], T], problems: list[Notice]) -> dict[Path, T]:

@@ -8,11 +8,11 @@ durations in analysed values are float seconds. A `Measure` whose value is None 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -258,6 +258,26 @@ class StatedResult:
     """For each of `values`, the gap between the two largest scores of which it is the index of the largest; or none."""
 
 
+class MadeObject(NamedTuple):
+    """An object that a line uses, such as the layer that it calls."""
+
+    site: Site
+    """The line that makes it."""
+    called: str
+    """The class, or the function, that this line calls for it."""
+
+
+def maker_of(objects: Sequence[MadeObject], function: str) -> Site | None:
+    """Return the line that makes the object whose method takes a line's time.
+
+    :param objects: those that the line uses.
+    :param function: the function of a library that takes the time, as in `tabfold.Encoder.forward`.
+    """
+    names = function.split(".")
+    own = [each.site for each in objects if each.called in names] or [each.site for each in objects]
+    return own[0] if len(own) == 1 else None
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """One recorded execution, whatever recorded it."""
@@ -295,6 +315,8 @@ class Run:
     """The definition of a step in this run; None if it has no steps."""
     results: tuple[StatedResult, ...] = ()
     """The results that the program stated, in the order in which each process stated them."""
+    made: Mapping[tuple[str, int], tuple[MadeObject, ...]] = field(default_factory=dict)
+    """File and number of a line -> the objects that it uses, where the lines that make them are known."""
 
     @property
     def is_trace(self) -> bool:

@@ -17,15 +17,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.files import fits, read_json, write_text
 from profiler.core.masking import masked_source
 from profiler.core.procfs import CLOCK_TICKS, read_stat, uptime
 from profiler.core.samples import SOURCE_LINE
+from profiler.core.syntax import Objects
 from profiler.run import store, tables
 from profiler.run.code_origin import LIBRARY, USER, code_owner, is_standard_library, package_folders
+from profiler.run.model import MadeObject, Site
 from profiler.run.source import Lines, read_facts, read_lines, read_names, unreadable
 
 SOURCE_TEXT: Final = "source_text.json"
@@ -38,8 +40,12 @@ MAX_FILE_BYTES: Final = 1 << 21
 """Longer files are not source code that a person wrote."""
 
 
-class _File(TypedDict):
+class _Texts(TypedDict):
     lines: dict[str, str]
+
+
+class _File(_Texts, total=False):
+    made: dict[str, list[tuple[int, str]]]
 
 
 class _Document(TypedDict):
@@ -116,8 +122,12 @@ def write_source_text(run: Path, files: ProgramFiles) -> None:
     for file, chosen in sorted(numbers.items()):
         if content := files.lines(file):
             digest, lines = content
+            objects = Objects("\n".join(lines))
+            made = {str(line): found for line in sorted(chosen) if (found := list(objects.made(line)))}
+            chosen |= {line for found in made.values() for line, _ in found}
             texts = {line: _kept_text(lines[line - 1]) for line in sorted(chosen) if line <= len(lines)}
-            document[file] = {"sha256": digest, "lines": {str(line): text for line, text in texts.items() if text}}
+            texts_of = {str(line): text for line, text in texts.items() if text}
+            document[file] = {"sha256": digest, "lines": texts_of, "made": made}
     if document:
         text = json.dumps({"schema": SCHEMA, "files": document}, indent=1)
         write_text(run / SOURCE_TEXT, text + "\n")
@@ -127,8 +137,19 @@ def _kept_text(line: str) -> str:
     return masked_source(line.strip()[: 2 * MAX_CHARACTERS])[:MAX_CHARACTERS]
 
 
-def read_source_text(run: Path) -> tuple[Lines, tuple[Notice, ...]]:
-    """The text of the lines of a run, and what is wrong with its file; no lines where none were recorded."""
+class SourceText(NamedTuple):
+    """What a run directory has of the source of the program."""
+
+    lines: Lines
+    """Empty where none were recorded."""
+    made: Mapping[tuple[str, int], tuple[MadeObject, ...]]
+    """File and number of a line -> the objects that it uses, with the lines that make them."""
+    problems: tuple[Notice, ...]
+    """What is wrong with the file."""
+
+
+def read_source_text(run: Path) -> SourceText:
+    """Read the text of the recorded lines of a run."""
     try:
         document = read_json(run / SOURCE_TEXT)
         if not fits(document, _Document):
@@ -138,13 +159,21 @@ def read_source_text(run: Path) -> tuple[Lines, tuple[Notice, ...]]:
             for file, content in document["files"].items()
             for number, text in content["lines"].items()
         }
+        made = {
+            (file, int(number)): tuple(
+                MadeObject(Site(file, line, "", lines.get((file, line), "")), called) for line, called in objects
+            )
+            for file, content in document["files"].items()
+            for number, objects in content.get("made", {}).items()
+        }
     except FileNotFoundError:
-        return dict(_sampled_lines(read_names(run / store.RECORDER))), ()
+        return SourceText(dict(_sampled_lines(read_names(run / store.RECORDER))), {}, ())
     except ProfilerError as error:
-        return {}, (unreadable(run / SOURCE_TEXT, error),)
+        return SourceText({}, {}, (unreadable(run / SOURCE_TEXT, error),))
     except (ValueError, TypeError) as error:
-        return {}, (Notice("metadata-damaged", {"file": SOURCE_TEXT, "error": type(error).__name__}),)
-    return lines, ()
+        damage = Notice("metadata-damaged", {"file": SOURCE_TEXT, "error": type(error).__name__})
+        return SourceText({}, {}, (damage,))
+    return SourceText(lines, made, ())
 
 
 def _sampled_lines(names: Iterable[str]) -> Iterator[tuple[tuple[str, int], str]]:

@@ -14,6 +14,7 @@ from profiler.check.model import Change, LibraryLine, LintFinding, LintResult
 from profiler.check.modes import lint
 from profiler.check.modes.lint import find, lint_json, lint_lines, pinned_copy
 from profiler.core.errors import ProfilerError
+from profiler.run.model import MadeObject, Site
 from tests.commands.check_programs import make_repository
 from tests.fakes.counting import at, lines_of, one
 from tests.fakes.programs import ROOT
@@ -124,6 +125,11 @@ def test_the_line_of_a_library_decides_about_the_cure_before_that_of_the_program
     assert "    rollkit/__init__.py:11 in FragmentBatch.__init__()  self.longest = int(max(…" in screen
     (shown,) = json.loads(lint_json(LintResult((found,), 8, 1.0)))["findings"]
     assert shown["library"] == library._asdict()
+    objects = {(file, 3): [MadeObject(Site(file, 2, "", "model = fast(net)"), "fast")]}
+    (made,) = find(one(lines=lines), lambda *_: "", {(file, 3, "bool"): library}, objects=objects)
+    assert made.made_at == LibraryLine(file, 2, "", "model = fast(net)")
+    (without,) = find(one(lines=lines), lambda *_: "", objects=objects)
+    assert without.made_at is None, "the program itself waits"
     (without,) = find(one(lines=lines), lambda *_: "")
     assert "one of its arguments" in without.fix
 

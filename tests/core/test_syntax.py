@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from profiler.core.syntax import called_functions, line_nodes, parsed_line, statements
+from profiler.core.syntax import Objects, called_functions, line_nodes, parsed_line, statements
 
 
 def test_a_line_that_is_a_statement() -> None:
@@ -58,3 +58,50 @@ class Model(Base()):
     lines = sorted((each.start, each.stop) for each in statements(source))
     assert lines == [(8, 9), (9, 12), (12, 15), (15, 16)]
     assert list(statements("x = (")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "self.head(self.encoder(rows))",
+            [("self.head = nn.Linear(2, 1)", "Linear"), ("self.encoder = Encoder(3)", "Encoder")],
+        ),
+        ("for batch in enumerate(loader):", [("net, loader = launcher.prepare(net, loader)", "prepare")]),
+        ("launcher.log(1)", [("launcher = Launcher()", "Launcher")]),
+        ("optimizer.step()", []),  # one of two, by a condition
+        ("given.update()", []),  # a parameter
+        ("torch.relu(batch)", []),  # a module, and a variable of a loop
+    ],
+)
+def test_the_lines_that_make_the_objects_of_a_line(line: str, expected: list[tuple[str, str]]) -> None:
+    source = """
+import torch
+given = Other()
+class Net:
+    def __init__(self):
+        self.encoder = Encoder(3)
+        self.head = nn.Linear(2, 1)
+    def forward(self, rows):
+        return self.head(self.encoder(rows))
+def main(given):
+    launcher = Launcher()
+    loader = DataLoader(rows)
+    net, loader = launcher.prepare(net, loader)
+    optimizer = SGD(1)
+    if fast:
+        optimizer = Adam(1)
+    for batch in enumerate(loader):
+        launcher.log(1)
+        optimizer.step()
+        given.update()
+        torch.relu(batch)
+"""
+    lines = [text.strip().removeprefix("return ") for text in source.split("\n")]
+    made = Objects(source).made(lines.index(line) + 1)
+    assert [(lines[number - 1], called) for number, called in made] == expected
+
+
+def test_the_objects_of_deep_expressions_and_of_damaged_files() -> None:
+    assert [*Objects("run = Runner()\n" + "x = " + " + ".join(["run()"] * 500)).made(2)][:1] == [(1, "Runner")]
+    assert [*Objects("x = (").made(1)] == []

@@ -262,7 +262,14 @@ def test_the_rest_of_a_library_around_the_phases_is_told_as_its_code() -> None:
         return replace(of_code, activity=phase)
 
     update = replace(cell(7, "compute", 2.0), activity="optimizer", owner=Owner.TORCH)
-    cells = of_library("python", "", 3.0), of_library("compute", "", 2.0), of_library("compute", "forward", 3.0), update
+    backward = replace(update, activity="backward", seconds=1e-6)
+    cells = (
+        of_library("python", "", 3.0),
+        of_library("compute", "", 2.0),
+        of_library("compute", "forward", 3.0),
+        update,
+        backward,
+    )
     ledger = Ledger(cells, {(0, MAIN, Period.STEPS): 10.0}, steps={MAIN: 10})
     run = replace(analysis(python=0.3, compute=0.7), ledger=ledger)
     without_phases = {each.rule.name: round(each.share, 2) for each in find(run, ()).findings}

@@ -99,7 +99,7 @@ def read_back(run: Path) -> Any:
     from profiler.run.source import read_source
     from profiler.run.source_text import read_source_text
 
-    lines, _ = read_source_text(run)
+    lines = read_source_text(run).lines
     source = read_source(run / tables.source_name(7), lines)
     source.stacks = read_source(run / store.RECORDER, lines).stacks
     return source

@@ -8,7 +8,8 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from math import prod
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -40,6 +41,9 @@ _BACKWARD: Final = "autograd::engine::evaluate_function"
 _NAN_CHECKS: Final = ("aten::isnan", "aten::_is_any_true", "aten::item")
 """What the autograd engine itself calls for each gradient while anomaly detection looks for NaN
 (`Engine::evaluate_function` in torch/csrc/autograd/engine.cpp)."""
+_LOOK_UPS: Final = ("aten::embedding", "aten::embedding_bag")
+_OF_LOOK_UP: Final = ("EmbeddingBackward0", "EmbeddingBagBackward0")
+"""Ends of the names of their gradient functions."""
 _USER_SCOPE: Final = 7
 """`torch::profiler::impl::RecordScope::USER_SCOPE`: what `record_function` marks, such as an optimizer's step."""
 CALLERS: Final = {"utils/data/": "loader", "optim/": "optimizer"}
@@ -60,6 +64,8 @@ class OperatorCall:
     """`FILE(LINE): FUNCTION`, the innermost frame first."""
     nan_checks: float = 0.0
     """Microseconds in which the engine looks for NaN in what a gradient function computed."""
+    looked_up: tuple[int, int] = (0, 0)
+    """Of a look-up in a table: the rows of the table, and how many rows it takes, where stacks are taken."""
 
     @property
     def is_backward(self) -> bool:
@@ -104,7 +110,8 @@ class OperatorSession:
         autograd = self._torch.autograd
         options = self._torch._C._profiler._ExperimentalConfig()
         kind = autograd.ProfilerState.CPU
-        autograd._enable_profiler_legacy(autograd.ProfilerConfig(kind, False, False, with_stack, False, False, options))
+        config = autograd.ProfilerConfig(kind, with_stack, False, with_stack, False, False, options)  # shapes, stacks
+        autograd._enable_profiler_legacy(config)
 
     def _stop(self) -> list[list[Any]]:
         events: list[list[Any]] = self._torch.autograd._disable_profiler_legacy()
@@ -154,10 +161,16 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[OperatorCall
             if is_operator and not depth and begin.name() != _PROBE:
                 name, stack = begin.name(), tuple(begin.stack()) if with_stack else ()
                 looked = checks if name.startswith(_BACKWARD) else 0.0
-                yield OperatorCall(name, begin.cpu_elapsed_us(event), 1 + inner, sequence, stack, looked)
+                rows = _looked_up(begin.shapes()) if with_stack and name in _LOOK_UPS else (0, 0)
+                yield OperatorCall(name, begin.cpu_elapsed_us(event), 1 + inner, sequence, stack, looked, rows)
                 checks = 0.0
             elif is_operator and depth == 1 and begin.name() in _NAN_CHECKS:
                 checks += begin.cpu_elapsed_us(event)
+
+
+def _looked_up(shapes: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """The rows of a table, and how many of them an operator takes that looks up rows by their numbers."""
+    return (shapes[0][0], prod(shapes[1])) if len(shapes) > 1 and shapes[0] else (0, 0)
 
 
 def undisturbed(steps: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
@@ -181,36 +194,51 @@ def summarize(
         innermost 6 and the program's own innermost one, the innermost first; whether the operators are of backward
         passes, which have the frames of the operators whose gradients they compute; who called them, of CALLERS;
         number and seconds of all; number and seconds of small ones. What the events of the profiler cost is not in the
-        seconds. `nan_checks`, where there are any: the seconds in which anomaly detection looks for NaN.
+        seconds. `nan_checks`, where there are any: the seconds in which anomaly detection looks for NaN. `tables`,
+        where rows of tables are looked up that have gradients, one for each line with most seconds first: the line, the
+        rows of the table, how many rows a step looks up, and the seconds that the gradient takes.
     """
     lines: dict[tuple[Any, bool, str], list[float]] = {}
-    for each, stack in zip(timed, _stacks_of(timed, located), strict=True):
+    tables: dict[tuple[Any, int], list[float]] = {}
+    for each, origin in zip(timed, _origins(timed, located), strict=True):
+        stack = origin.stack if origin else ()
         seconds = max(0.0, each.microseconds - event_cost * (each.events - 0.5)) / 1e6
         is_small = seconds * 1e6 < SMALL_US
-        line = lines.setdefault(
-            (_frames(stack, torch_folder), each.is_backward, _caller(stack, torch_folder)), [0, 0.0, 0, 0.0]
-        )
+        frames = _frames(stack, torch_folder)
+        line = lines.setdefault((frames, each.is_backward, _caller(stack, torch_folder)), [0, 0.0, 0, 0.0])
+        if origin is not None and each.name.endswith(_OF_LOOK_UP):
+            rows, taken = origin.looked_up
+            table = tables.setdefault((frames, rows), [0, 0.0])
+            table[0] += taken
+            table[1] += seconds
         for column, amount in enumerate((1, seconds, is_small, is_small * seconds)):
             line[column] += amount
     largest = sorted(lines.items(), key=lambda line: -line[1][1])[:COUNTED_LINES]
     checks = sum(each.nan_checks for each in timed) / 1e6
-    return {"lines": [[*key, *values] for key, values in largest]} | ({"nan_checks": checks} if checks else {})
+    found = {"lines": [[*key, *values] for key, values in largest]}
+    of_tables = sorted(([*key, *values] for key, values in tables.items()), key=itemgetter(-1), reverse=True)
+    return found | ({"nan_checks": checks} if checks else {}) | ({"tables": of_tables[:_TABLES]} if tables else {})
 
 
-def _stacks_of(timed: Sequence[OperatorCall], located: Sequence[OperatorCall]) -> list[tuple[str, ...]]:
-    """The stack of each timed operator, of one in a backward pass that of the operator whose gradient it computes."""
-    forward = [(each.sequence, each.stack) for each in located if each.sequence >= 0 and not each.is_backward]
-    forward.sort(key=itemgetter(0))  # of those with the same number, only the last one can have created it
-    numbers = [sequence for sequence, _ in forward]
-    stacks: dict[str, list[tuple[str, ...]]] = {}
+_TABLES: Final = 8
+"""Lines that look up rows of tables which are recorded."""
+
+
+def _origins(timed: Sequence[OperatorCall], located: Sequence[OperatorCall]) -> list[OperatorCall | None]:
+    """The located call of each timed operator, of one in a backward pass that of the operator whose gradient it
+    computes; None: not known."""
+    forward = [each for each in located if each.sequence >= 0 and not each.is_backward]
+    forward.sort(key=attrgetter("sequence"))  # of those with the same number, only the last one can have created it
+    numbers = [each.sequence for each in forward]
+    origins: dict[str, list[OperatorCall | None]] = {}
     for each in located:
-        stack = each.stack
+        origin: OperatorCall | None = each
         if each.is_backward:
             position = bisect_right(numbers, each.sequence) - 1 if each.sequence >= 0 else -1
-            stack = forward[position][1] if position >= 0 else ()
-        stacks.setdefault(each.name, []).append(stack)
-    remaining = {name: iter(each) for name, each in stacks.items()}
-    return [next(remaining.get(each.name, iter(())), ()) for each in timed]
+            origin = forward[position] if position >= 0 else None
+        origins.setdefault(each.name, []).append(origin)
+    remaining = {name: iter(each) for name, each in origins.items()}
+    return [next(remaining.get(each.name, iter(())), None) for each in timed]
 
 
 def _frames(stack: Iterable[str], torch_folder: str) -> tuple[tuple[str, int, str], ...]:

@@ -12,14 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, union
-from profiler.analyse.model import HOST_CATEGORIES, LibraryFunction, LineCost, OperatorLine, Period, UnmeasuredPeriod
+from profiler.analyse.model import (
+    HOST_CATEGORIES,
+    LibraryFunction,
+    LineCost,
+    OperatorLine,
+    Period,
+    TableGradient,
+    UnmeasuredPeriod,
+)
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import NUMBER, STRATA, WEIGHTED_TOGETHER, Stacks, sample_ns
 from profiler.analyse.sampling.stages import NEVER, WELL_SAMPLED
 from profiler.analyse.statistics import effective_sample_size, share_interval
 from profiler.analyse.window import NS_PER_S, Window, process_rows, thread_rows
 from profiler.run.code_origin import OURS, USER, code_owner, relative_path
-from profiler.run.model import Run, Site, Table
+from profiler.run.model import MadeObject, Run, Site, Table
 from profiler.run.tables import COUNTED_LINES, COUNTED_STEPS, OPERATORS
 
 _MOST_OPERATORS: Final = 1 / 6
@@ -310,6 +318,28 @@ def operator_lines(stacks: Stacks) -> tuple[OperatorLine, ...]:
         for key, (count, seconds, small, small_seconds) in sums.items()
     ]
     return tuple(sorted(lines, key=lambda line: -line.seconds))
+
+
+def table_gradients(stacks: Stacks) -> tuple[TableGradient, ...]:
+    """The gradients of tables of which a step looks up rows, the most seconds first."""
+    fact = stacks.run.info.facts.get(OPERATORS)
+    if not isinstance(fact, Mapping):
+        return ()
+    times, found = _counted_steps(stacks.run.steps, fact), list[TableGradient]()
+    for frames, rows, taken, seconds in fact.get("tables", []):
+        site = next((site for frame in frames if stacks.is_user(site := Site(*frame))), None)
+        found.append(TableGradient(stacks.relative(site) if site else None, rows, times * taken, times * seconds))
+    return tuple(sorted(found, key=lambda each: -each.seconds))
+
+
+def made_objects(stacks: Stacks) -> dict[tuple[str, int], tuple[MadeObject, ...]]:
+    """The objects that a line uses, with the lines that make them, by file and number of the line."""
+    return {
+        stacks.relative(Site(file, line, "")).place: tuple(
+            each._replace(site=stacks.relative(each.site)) for each in objects
+        )
+        for (file, line), objects in stacks.run.made.items()
+    }
 
 
 def _counted_steps(steps: Table, fact: Mapping[str, Any]) -> float:

@@ -39,7 +39,7 @@ from profiler.core.terminal import plain
 from profiler.core.units import significant
 from profiler.report.text import library_line, plural, shortened
 from profiler.run.code_origin import library_sites
-from profiler.run.model import Run
+from profiler.run.model import MadeObject, Run, maker_of
 from profiler.run.tables import SETTINGS, CallKind
 
 STEPS: Final = 8
@@ -92,9 +92,10 @@ def lint(
     root = root_folder(str(program.cwd), run.info.argv)
     usual, source = usual_lines(run, counted.steps, root), source_of(root)
     made = makers(run, root, source)
+    objects = {(portable_path(file, root), line): used for (file, line), used in run.made.items()}
     findings = (
         each
-        for each in (*find(counted, source, library_lines(run, root), made), *of_settings(run, made))
+        for each in (*find(counted, source, library_lines(run, root), made, objects), *of_settings(run, made))
         if each.rule not in ignore
         and (each.change.counter in ("", *_NOT_PER_STEP) or (each.change.file, each.change.line) in usual)
     )
@@ -215,12 +216,14 @@ def find(
     source: Callable[[str, int], str],
     libraries: Mapping[Place, LibraryLine] = MappingProxyType({}),
     made: Mapping[str, LibraryLine] = MappingProxyType({}),
+    objects: Mapping[tuple[str, int], Sequence[MadeObject]] = MappingProxyType({}),
 ) -> Iterator[LintFinding]:
     """The findings about what the lines of a process count in each step, by file and line.
 
     :param source: the text of a line of a file.
     :param libraries: the lines of libraries that make the calls.
     :param made: see `makers`.
+    :param objects: those that lines use, by file and number.
     """
     from profiler.diagnose.rules.copies import filled_on_device, made_on_host, pageable_copies
     from profiler.diagnose.rules.reads import shape_from_values
@@ -252,6 +255,9 @@ def find(
         code = "" if cure else instead or ("" if "{" in rule.code else rule.code)
         maker = next((made.get(name) for pattern, name in _MAKERS if pattern.search(change.source)), None)
         at = maker if change.counter == "syncs" else None
+        if at is None and library is not None:
+            site = maker_of(objects.get((change.file, change.line), ()), library.function)
+            at = LibraryLine(change.file, site.line, "", site.source) if site else None
         yield LintFinding(rule.name, rule.title, change, cure or rule.fix, code, library, at)
 
 

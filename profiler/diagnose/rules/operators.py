@@ -152,52 +152,6 @@ def _has_fused(version: str) -> bool:
     return all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) >= (2, 4)
 
 
-@rule(
-    "single-tensor-optimizer",
-    "The optimizer updates one tensor after the other",
-    (
-        "{share:share} of each step goes to the update of {tensors:n tensor}.",
-        "It takes {each:time} per element, several times as long as usual.",
-        "{denormal} may be denormal: see whether torch.set_flush_denormal(True) helps.",
-    ),
-    "Let one call update all of them.",
-    code="{variable:assignment}{optimizer}(..., fused=True)",
-    knock_out=KnockOut.SETTINGS,
-    settings={"optimizer": {"fused": True, "foreach": False}},
-)
-def single_tensor_optimizer(costs: StepCosts) -> Claim | None:
-    """The time of torch's functions that update one tensor after the other. With torch's default settings, which are no
-    mistake of the program's on a CPU, no gain is claimed."""
-    optimizer = _optimizer(costs)
-    if optimizer is None or costs.has_queue or costs.fact("device") != "cpu":
-        return None
-    lines = lines_above(
-        costs, lambda each: each.name.startswith("_single_tensor_") and each.file.startswith("torch/optim/")
-    )
-    claimed = frame_costs(lines)
-    total = total_seconds(claimed)
-    name = str(optimizer["class"]).rpartition(".")[2]
-    made = Site.from_fact(optimizer) if "file" in optimizer else None
-    if made and made.source and name not in made.source:  # a library makes the optimizer below that line
-        made = None
-    is_chosen = optimizer["foreach"] is False or optimizer["fused"] is False
-    is_denormal = _may_be_denormal(costs, optimizer, sum(cost.low for cost in claimed.values()))
-    return Claim(
-        claimed,
-        largest_sites([made, *frame_sites(lines)]),
-        {
-            "optimizer": name,
-            "tensors": optimizer["tensors"],
-            "variable": optimizer.get("variable", "") if made else "",
-            "each": total / optimizer["elements"] if is_denormal else None,
-            "denormal": "Its numbers" if is_denormal else None,
-        },
-        remaining=_REMAINING * total,
-        method=GainMethod.ESTIMATE,
-        has_gain=is_chosen,
-    )
-
-
 _MANY_GROUPS: Final = 8
 """Groups of parameters from which that is judged, at least two for each setting. A choice: few groups cost little."""
 _OF_GROUPS: Final = 0.12
@@ -208,39 +162,99 @@ _UPDATES: Final = ("_single_tensor_", "_multi_tensor_", "_fused_")
 
 
 @rule(
-    "group-per-tensor",
-    "The optimizer has a group of parameters for each tensor",
+    "single-tensor-optimizer",
+    "The optimizer updates one tensor after the other{grouped}",
     (
-        "{share:share} of each step goes to the update of {tensors:count} tensors in {groups:count} groups.",
+        "{share:share} of each step goes to the update of {tensors:n tensor}.",
+        "They are in {groups:count} groups, of which neither foreach nor fused has several tensors to update at once.",
         "The groups have {settings:count} different settings.",
-        "Each group is updated by itself, so that neither foreach nor fused has several tensors to update at once.",
+        "It takes {each:time} per element, several times as long as usual.",
+        "{denormal} may be denormal: see whether torch.set_flush_denormal(True) helps.",
     ),
-    "Put all parameters with the same settings into one group, and let a fused optimizer update it.",
-    code="{optimizer}(model.parameters(), ..., fused=True)",
-    threshold=NAMED,  # the update is a usual part of a step
+    "Let one call update all of them.",
+    fixes=(
+        "Put all parameters with the same settings into one group, instead of {groups:count}, which one call updates.",
+    ),
+    code="{variable:assignment}{optimizer}({parameters}..., fused=True)",
+    knock_out=KnockOut.SETTINGS,
+    settings={"optimizer": {"fused": "is_one_group", "foreach": False}},
 )
-def group_per_tensor(costs: StepCosts) -> Claim | None:
-    """The time of torch's functions that update a group, where most groups have a single tensor."""
+def single_tensor_optimizer(costs: StepCosts) -> Claim | None:
+    """The time of torch's functions that update one tensor after the other, also because each is a group of its own.
+    With torch's default settings, which are no mistake of the program's on a CPU, no gain is claimed."""
     optimizer = _optimizer(costs)
     if optimizer is None or costs.has_queue or costs.fact("device") != "cpu":
         return None
     groups, settings = optimizer.get("groups", 0), optimizer.get("settings", 1)
-    if groups < max(_MANY_GROUPS, 2 * settings) or optimizer["tensors"] >= 2 * groups:
-        return None
-    lines = lines_above(costs, lambda each: each.name.startswith(_UPDATES) and each.file.startswith("torch/optim/"))
+    in_groups = groups >= max(_MANY_GROUPS, 2 * settings) and optimizer["tensors"] < 2 * groups
+    names = _UPDATES if in_groups else _UPDATES[:1]
+    lines = lines_above(costs, lambda each: each.name.startswith(names) and each.file.startswith("torch/optim/"))
     claimed = frame_costs(lines)
+    total = total_seconds(claimed)
+    if in_groups and total < NAMED * costs.active:  # the update is a usual part of a step
+        return None
     name = str(optimizer["class"]).rpartition(".")[2]
+    made = Site.from_fact(optimizer) if "file" in optimizer else None
+    if made and made.source and name not in made.source:  # a library makes the optimizer below that line
+        made = None
+    is_chosen = optimizer["foreach"] is False or optimizer["fused"] is False
+    is_denormal = _may_be_denormal(costs, optimizer, sum(cost.low for cost in claimed.values()))
+    of_fused = _REMAINING if optimizer["fused"] else _OF_GROUPS
     return Claim(
         claimed,
-        largest_sites([Site.from_fact(optimizer) if "file" in optimizer else None, *frame_sites(lines)]),
+        largest_sites([made, *frame_sites(lines)]),
         {
-            "groups": groups,
+            "optimizer": name if settings == 1 or not in_groups else None,
             "tensors": optimizer["tensors"],
-            "settings": settings if settings > 1 else None,
-            "optimizer": name if settings == 1 else None,
+            "variable": optimizer.get("variable", "") if made and not in_groups else "",
+            "parameters": "model.parameters(), " if in_groups else "",
+            "grouped": ", each of which is a group of parameters" if in_groups else "",
+            "groups": groups if in_groups else None,
+            "settings": settings if in_groups and settings > 1 else None,
+            "is_one_group": None if in_groups else True,
+            "each": total / optimizer["elements"] if is_denormal else None,
+            "denormal": "Its numbers" if is_denormal else None,
         },
-        remaining=max(_REMAINING if optimizer["fused"] else _OF_GROUPS, settings / groups) * total_seconds(claimed),
+        remaining=(max(of_fused, settings / groups) if in_groups else _REMAINING) * total,
         method=GainMethod.ESTIMATE,
+        has_gain=is_chosen or in_groups,
+    )
+
+
+_FEW_ROWS: Final = 0.25
+"""Part of the rows of a table that a step looks up, at most, with which a gradient of these rows is smaller. A choice:
+such a gradient has the numbers of the rows too, and is sorted."""
+
+
+@rule(
+    "table-gradient",
+    "The gradient of a table has all of its rows, though a step looks up few",
+    (
+        "{share:share} of each step makes this gradient.",
+        "A step looks up {taken:n row}, and the table has {rows:count}.",
+        "The optimizer then updates all rows.",
+    ),
+    "Let the gradient hold only the rows that were looked up. For this table use SGD, Adagrad or SparseAdam of "
+    "torch.optim, which take such gradients. SparseAdam leaves the averages of the other rows as they are, so its "
+    "results differ from Adam's.",
+    code="nn.Embedding(..., sparse=True)",
+)
+def table_gradient(costs: StepCosts) -> Claim | None:
+    """Claims the time in which gradients of embeddings are made, where a step looks up few rows."""
+    few = [each for each in costs.analysis.tables if each.taken <= _FEW_ROWS * each.rows]
+    phase, backward = costs.phase(BACKWARD), [row.seconds for row in costs.analysis.operators if row.is_backward]
+    if not few or phase is None or costs.has_queue:
+        return None
+    largest = few[0]
+    objects = costs.analysis.made.get(largest.site.place, ()) if largest.site else ()
+    made = next((each.site for each in objects if each.called.startswith("Embedding")), largest.site)
+    part = min(1.0, sum(each.seconds for each in few) / sum(backward))
+    claimed, _ = phase_costs(costs, phase)
+    return Claim(
+        {name: cost.part(part / costs.core_wait_factor) for name, cost in claimed.items()},
+        largest_sites([made, phase.site]),
+        {"rows": largest.rows, "taken": largest.taken},
+        is_least=True,  # the update becomes cheaper too
     )
 
 

@@ -53,8 +53,10 @@ def gradient_sync_in_accumulation(costs: StepCosts) -> Claim | None:
     for name in (COMMUNICATING, "ranks"):
         if costs.cost(name).seconds > 0:
             claimed[name] = costs.cost(name).part(needless)
-    backward = costs.phase("backward")
-    sites = largest_sites([backward.site if backward else None])
+    # the forward pass decides whether gradients are synchronized, so the change begins there
+    forward, backward = (phase.site if phase else None for phase in map(costs.phase, ("forward", "backward")))
+    is_near = forward and backward and (forward.file, forward.function) == (backward.file, backward.function)
+    sites = largest_sites([forward if is_near else None, backward])
     return Claim(claimed, sites, {"repeated": repeated}, method=GainMethod.ESTIMATE) if claimed else None
 
 

@@ -73,6 +73,7 @@ def read_run(path: Path) -> Run:
         problems=(Notice("events-without-time", {"file": path.name, "events": trace.broken}),) if trace.broken else (),
         step=definition,
         results=(),
+        made={},
         **parts,
     )
 

@@ -26,11 +26,13 @@ from profiler.agent.recorder import Recorder
 from profiler.run.tables import BoundaryKind
 root = Path(sys.argv[1])
 weights = torch.randn(8, 8, requires_grad=True)
+table = torch.nn.Embedding(500, 4)
 def step():
     with record_function("Optimizer.step"):
         total = weights.sum() * 0
         for row in weights.split(1):
             total = total + row.exp().mean()  # the line of small operators
+    total = total + table(torch.tensor([[1, 2, 3]])).sum() * 0
     total.backward()
     weights.grad = None
     if "anomaly" in str(STATE.recorder and STATE.recorder.directory):
@@ -87,6 +89,12 @@ def test_every_operator_counts_once_at_its_line(facts: dict[str, Any]) -> None:
     assert sum(row[3] for row in forward) == 8 * 3  # exp, mean, add
     assert sum(row[3] for row in backward) == 8 * 3
     assert all(row[0][0][2] == "step" and not row[2] and 0 <= row[6] <= row[4] for row in rows)
+
+
+def test_the_gradient_of_a_table_has_its_line_and_its_numbers_of_rows(facts: dict[str, Any]) -> None:
+    ((frames, rows, taken, seconds),) = facts["whole"]["tables"]
+    assert (frames[0][1:], rows, taken) == ([LINE + 1, "step"], 500, 3)
+    assert 0 < seconds <= sum(row[4] for row in facts["whole"]["lines"] if row[1])
 
 
 def test_the_engine_looks_for_nan_in_gradients_while_anomaly_detection_is_on(facts: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ from profiler.analyse.model import (
     StageCost,
     StageTime,
     Straggler,
+    TableGradient,
     ThreadActivity,
     ThreadState,
     UnmeasuredPeriod,
@@ -53,7 +54,7 @@ from profiler.diagnose.rules._frames import mostly_waits
 from profiler.diagnose.rules.copies import cure_of_copy, filled_on_device
 from profiler.diagnose.rules.reads import cure_of_read
 from profiler.report.finding_text import doubt_text, finding_sentence, finding_text, not_judged_text
-from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
+from profiler.run.model import MadeObject, RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import SETTINGS
 
 SITE = Site("train.py", 14, "Images.__getitem__")
@@ -1220,7 +1221,8 @@ def with_groups(function: str = "_multi_tensor_adamw", **changes: Any) -> Analys
 
 
 def test_an_optimizer_with_a_group_for_each_tensor() -> None:
-    assert found(with_groups()) == ["group-per-tensor"]
+    assert found(with_groups()) == ["single-tensor-optimizer"]
+    assert "group of parameters" in finding_text(first(with_groups())).title
     assert first(with_groups()).gain == pytest.approx(1 / (0.5 + 0.12 * 0.5))
     assert first(with_groups(fused=True)).gain == pytest.approx(1 / (0.5 + 0.25 * 0.5))
     assert finding_text(first(with_groups())).code == "AdamW(model.parameters(), ..., fused=True)"
@@ -1966,6 +1968,27 @@ def test_a_loader_that_is_made_anew_must_be_made_once(persistent: bool, made_ane
 def test_sites_are_on_distinct_lines() -> None:
     inner, outer, other = (Site("train.py", line, name) for line, name in ((5, "<lambda>"), (5, "main"), (6, "main")))
     assert largest_sites([inner, outer, None, other]) == (inner, other)
+
+
+def test_the_gradient_of_a_table_of_which_a_step_looks_up_few_rows() -> None:
+    lookup, table = Site("net.py", 9, "forward"), Site("net.py", 4, "")
+    rows = OperatorLine(lookup, True, "", 1, 0.03, 0, 0.0), OperatorLine(SITE, True, "", 1, 0.01, 0, 0.0)
+    phases = (Phase("backward", 0.06, 0.6, 0.6, 0.6, SITE),)
+    passes = replace(step(compute=1.0), phases=phases, operators=rows)
+
+    def with_table(**changes: Any) -> Analysis:
+        return replace(passes, tables=(replace(TableGradient(lookup, 1000, 20.0, 0.03), **changes),))
+
+    assert found(passes) == []
+    assert found(with_table()) == ["table-gradient"]
+    finding = first(with_table())
+    assert finding.share == pytest.approx(0.6 * 0.03 / 0.04), "three quarters of the backward pass"
+    assert [site.line for site in finding.sites] == [9, SITE.line]
+    assert finding.gains[0].is_least, "the update becomes cheaper too"
+    assert "A step looks up 20 rows, and the table has 1,000." in finding_text(finding).evidence
+    made = {lookup.place: (MadeObject(Site("net.py", 5, ""), "GRU"), MadeObject(table, "Embedding"))}
+    assert first(replace(with_table(), made=made)).sites[0] == table
+    assert found(with_table(taken=300.0)) == [], "a gradient of these rows is hardly smaller"
 
 
 def test_gradients_that_no_optimizer_uses() -> None:
