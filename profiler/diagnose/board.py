@@ -78,14 +78,30 @@ class Lines:
                 functions, packages = defaultdict[str, float](float), defaultdict[str, float](float)
                 callers, lines = defaultdict[str, float](float), defaultdict[Site | None, float](float)
                 for cell, seconds in parts:
-                    if cell.owner in (Owner.LIBRARY, Owner.PYTHON) or cell.function.startswith(_TELLING):
-                        functions[cell.function] += seconds
+                    if function := _telling_function(cell):
+                        functions[function] += seconds
                     packages[cell.package if cell.owner is Owner.LIBRARY else ""] += seconds
                     callers[cell.called_by] += seconds
                     lines[cell.registered_at] += seconds
                 inside, package, called_by = (_most(each, whole) or "" for each in (functions, packages, callers))
                 places.append(Place(site, min(1.0, whole / step), inside, package, called_by, _most(lines, whole)))
         return tuple(sorted(places, key=lambda place: -place.share)[:MAX_SITES])
+
+    def functions(self, step: float) -> Iterator[Place]:
+        """Yield each function of each line with its share of a step, and the largest line first."""
+        shares = defaultdict[tuple[Site, str, str, str], float](float)
+        for site, parts in self._of.items():
+            for cell, seconds in parts:
+                package = cell.package if cell.owner is Owner.LIBRARY else ""
+                shares[site, _telling_function(cell), package, cell.called_by] += seconds / step
+        for (site, inside, package, called_by), share in sorted(shares.items(), key=lambda each: -each[1]):
+            yield Place(site, min(1.0, share), inside, package, called_by)
+
+
+def _telling_function(cell: Cell) -> str:
+    """The function in which a cell's time is, where that tells more than the line; else empty."""
+    is_telling = cell.owner in (Owner.LIBRARY, Owner.PYTHON) or cell.function.startswith(_TELLING)
+    return cell.function if is_telling else ""
 
 
 def _most(parts: Mapping[T, float], whole: float) -> T | None:

@@ -180,8 +180,8 @@ def _divided(
         if _is_large(rule, claim, costs):
             finding = _finding(rule, claim, costs, rival)
             lines = board.lines(wants, left=not rival)
-            places = lines.places((1.0 - finding.left_out) * costs.seconds)
-            part = largest_cure(places)
+            step = (1.0 - finding.left_out) * costs.seconds
+            places, part = lines.places(step), largest_cure(lines.functions(step))
             cure = part.most_of(finding.share)
             finding = replace(finding, places=places, known_cure=cure)
             if rule.is_of_code and not cure and part.share >= max(NAMED, _MUCH * finding.share):

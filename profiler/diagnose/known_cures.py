@@ -372,11 +372,8 @@ def _called_with(place: Place) -> Iterator[str]:
     if "__iter__" in place.inside and {"sum", "max", "min", "list", "sorted"} & set(names):
         yield "sum(tensor)"
     for call, name in zip(calls, names, strict=True):
-        without = any(each.arg == "replace" and ast.unparse(each.value) == "False" for each in call.keywords)
-        if name == "choice" and without:
-            yield "choice without replacement"
-        if name == "choice" and any(each.arg == "p" for each in call.keywords):
-            yield "weighted choice"
+        if name == "choice":
+            yield from _drawn(call)
         if name in ("vector_to_parameters", "parameters_to_vector"):
             yield "vector of parameters"
         if name in ("debug", "info") and any(isinstance(each, ast.JoinedStr) for each in call.args):
@@ -392,6 +389,15 @@ def _called_with(place: Place) -> Iterator[str]:
             yield "tensor of a list"
     if any(map(_is_average, nodes)):
         yield "average of tensors"
+
+
+def _drawn(call: ast.Call) -> Iterator[str]:
+    """How a call of `choice` draws."""
+    given = {each.arg: ast.unparse(each.value) for each in call.keywords}
+    if given.get("replace") == "False":
+        yield "choice without replacement"
+    elif "p" in given:
+        yield "weighted choice"
 
 
 def _written(functions: Sequence[str], names: Sequence[str]) -> Iterator[str]:

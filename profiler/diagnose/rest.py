@@ -118,7 +118,7 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     sites = largest_sites(place.site for place in places)
     values["is_rest"] = group.claimed >= WORTH_NAMING * costs.active
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
-    part = largest_cure(places)
+    part = largest_cure(group.lines.functions(step))
     cure = part.most_of(share) if share >= NAMED else ""
     if not cure and part.share >= NAMED:
         values["part_cure"], found = part.text, replace(found, cure_site=part.site)
@@ -312,7 +312,7 @@ def outside_steps(analysis: Analysis) -> Iterator[Finding]:
             for cell in cells:
                 lines.add(cell, cell.seconds)
             places = lines.places(own)
-            if cure := known_cure(places, seconds / own, outside=True):
+            if cure := known_cure(lines.functions(own), seconds / own, outside=True):
                 cures[site] = cure
             is_telling = bool(cure) or (owner is Owner.USER and not kind)
             low, high = (min(1.0, sum(getattr(cell, end) for cell in cells) / own) for end in ("low", "high"))

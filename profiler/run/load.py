@@ -329,6 +329,10 @@ def _with_facts(run: Run, sources: Iterable[Source]) -> Run:
     position = {pid: number for number, (_, _, pid) in enumerate(order)}
     ranked = sorted(sources, key=lambda source: position.get(source.pid, len(position)))
     facts = dict(next((source.facts for source in ranked if source.facts), {}))
+    # a process is started by another one, which knows the line
+    starting = (source.facts.get(tables.SETTINGS, {}).get("processes") for source in ranked)
+    if starts := next(filter(None, starting), None):
+        facts[tables.SETTINGS] = {"processes": starts, **facts.get(tables.SETTINGS, {})}
     masks = [source.facts["affinity"] for source in ranked if source.pid in position and "affinity" in source.facts]
     if cores := reduce(or_, (int(mask, 16) for mask in masks), 0):
         facts["rank_cores"] = cores.bit_count()

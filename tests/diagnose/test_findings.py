@@ -14,7 +14,7 @@ from profiler.core.errors import Notice
 from profiler.diagnose.findings import find, in_order, with_trials
 from profiler.diagnose.rule import Claim, Order, Rule, RunClaim, StepCosts, exactly
 from profiler.report.finding_text import finding_sentence, finding_text
-from profiler.run.model import RunInfo, Site
+from profiler.run.model import MadeObject, RunInfo, Site
 
 SITE = Site("train.py", 8, "train")
 
@@ -282,6 +282,37 @@ def test_the_rest_of_a_library_around_the_phases_is_told_as_its_code() -> None:
     elsewhere = replace(ledger, cells=cells[:3])
     first = find(replace(run, ledger=elsewhere, phases=(Phase("forward", 0.3, 0.3, 0.3, 0.3),)), ()).findings[0]
     assert "or look for an option of fitkit" in finding_text(first).fix
+
+
+def test_what_helps_against_a_function_that_takes_a_part_of_a_line_is_told() -> None:
+    """No function of the line takes most of its time."""
+    names = "transformers.debug_utils.get_abs_min_max", "transformers.models.gpt2.forward", "transformers.trainer.step"
+    of_code = (replace(cell(7, "compute", 3.0), owner=Owner.LIBRARY, package="transformers") for _ in names)
+    cells = tuple(replace(each, function=name) for each, name in zip(of_code, names, strict=True))
+    ledger = Ledger(cells, {(0, MAIN, Period.STEPS): 10.0}, steps={MAIN: 10})
+    (told,) = find(replace(analysis(compute=0.9), ledger=ledger), ()).findings
+    assert told.places[0].inside == ""
+    assert "debug='underflow_overflow'" in finding_text(told).fix
+
+
+@pytest.mark.parametrize(
+    ("inside", "called", "is_named"),
+    [
+        ("fitkit.Clip.__call__", [(5, "Clip"), (6, "Linear")], True),
+        ("fitkit.boxes.clip", [(5, "Clip")], True),
+        ("fitkit.boxes.clip", [(5, "Clip"), (6, "Linear")], False),  # which of both calls it is not known
+        ("fitkit.boxes.clip", [], False),
+    ],
+)
+def test_the_line_that_makes_the_object_of_a_library_is_the_one_to_change(
+    inside: str, called: list[tuple[int, str]], is_named: bool
+) -> None:
+    of_library = replace(cell(7, "python", 5.0), owner=Owner.LIBRARY, package="fitkit", function=inside)
+    ledger = Ledger((of_library,), {(0, MAIN, Period.STEPS): 10.0}, steps={MAIN: 10})
+    made = {replace(SITE, line=7).place: tuple(MadeObject(replace(SITE, line=line), name) for line, name in called)}
+    run = replace(analysis(python=0.5, compute=0.5), ledger=ledger, made=made)
+    told = find(run, (replace(rule("slow", "python"), is_of_code=True),)).findings[0]
+    assert (told.cure_site and told.cure_site.line) == (5 if is_named else None)
 
 
 def test_work_beside_a_device_that_was_not_recorded_has_no_gain() -> None:

@@ -65,6 +65,7 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("trainer.train()", "transformers.trainer_callback.CallbackHandler.call_event", "transformers", "callbacks"),
         ("row = frame.iloc[index]", "pandas.core.series.Series.__init__", "pandas", "to_numpy()"),
         ("rows = generator.choice(size, 8, replace=False)", "", "", "integers(size, size=count)"),
+        ("rows = np.random.choice(len(p), 32, p=p / p.sum())", "", "", "adds up all weights"),
         ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "and keep, its result if"),
         ("boxes = augkit.clip(boxes)", "augkit.boxes.clip", "augkit", "and keep, what augkit.clip() returns if"),
         ("bar.update()", "barline.Bar.update", "barline", "Do it less often"),

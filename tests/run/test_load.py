@@ -15,7 +15,7 @@ from profiler.core.errors import Notice, ProfilerError
 from profiler.run import store
 from profiler.run.load import LOST_NAME, load
 from profiler.run.model import CollectorStatus, Site
-from profiler.run.tables import TABLES, packer
+from profiler.run.tables import SETTINGS, TABLES, packer
 from tests.recorded.builders import dtype_of
 from tests.recorded.directories import steps, write_manifest, write_source
 
@@ -68,6 +68,14 @@ def test_the_cores_of_the_ranks_are_those_that_any_of_them_may_use(
         source(tmp_path, 10 + rank, count=2, names=("step",), rank=rank, **({"affinity": mask} if mask else {}))
     source(tmp_path, 20, count=0, names=("step",), affinity="ff00")  # a process without steps
     assert load(tmp_path).info.facts["rank_cores"] == cores
+
+
+def test_the_line_that_starts_processes_is_known_of_the_process_that_steps(tmp_path: Path) -> None:
+    write_manifest(tmp_path)
+    start, own = ({"file": "train.py", "line": line, "function": "main"} for line in (3, 9))
+    source(tmp_path, 10, count=0, names=("step",), setting_lines={"processes": start, "threads": start})
+    source(tmp_path, 11, count=2, names=("step",), setting_lines={"float64": own})
+    assert load(tmp_path).info.facts[SETTINGS] == {"processes": start, "float64": own}
 
 
 def test_the_facts_are_those_of_the_process_that_steps(tmp_path: Path) -> None:

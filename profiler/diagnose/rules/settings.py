@@ -235,7 +235,7 @@ def more_threads_than_cores(costs: StepCosts) -> Claim | None:
         if excess := _excess_threads(costs, category):
             left = max(1, int(excess.cores / rank_count(costs)))
             values: dict[str, float] = {"threads": excess.threads, "limit": excess.cores, "left": left}
-            lines = setting_line(costs, "threads")
+            lines = setting_line(costs, "threads") or setting_line(costs, "processes")
             if excess.others:  # they delay one thread too, by how much is not known; on a quiet machine more are faster
                 return Claim(take(costs, category), lines, values | {"others": excess.others}, has_gain=False)
             values["own"] = left

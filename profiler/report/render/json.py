@@ -32,7 +32,7 @@ LEFT_OUT: Final = frozenset({
     *("Analysis.flame", "Analysis.series", "Analysis.timeline", "Comparison.flame_diff", "Side.runs"),
     # Rules work out findings from them, and cells have the same time.
     *("Analysis.library", "Analysis.memory_fills", "Analysis.operators", "Analysis.preparation", "Analysis.replay"),
-    "Analysis.steady_launches",
+    *("Analysis.made", "Analysis.steady_launches", "Analysis.tables"),
     *("Finding.values", "Cell.callers"),
     # A comparison has their differences.
     "Analysis.results",

@@ -2173,6 +2173,10 @@ def test_gradients_synchronized_more_often_than_the_optimizer_steps() -> None:
     assert found(repeated) == ["gradient-sync-in-accumulation"]
     assert first(repeated).share == pytest.approx(0.3), "one of four remains"
     assert found(with_measures(waiting, repeated_gradient_syncs_per_step=0.02)) == []
+    for function, lines in ((SITE.function, [5, 8]), ("evaluate", [8])):
+        at = {"forward": replace(SITE, line=5, function=function), "backward": replace(SITE, line=8)}
+        phases = tuple(Phase(name, 0.03, 0.3, 0.3, 0.3, site) for name, site in at.items())
+        assert [site.line for site in first(replace(repeated, phases=phases)).sites] == lines
     on_device = replace(device_step(idle("python", 0.01)), device_parts=(DevicePart("communication", "", 0.6, 0.4),))
     assert found(with_measures(on_device, repeated_gradient_syncs_per_step=1.0)) == [
         "exposed-communication", "gradient-sync-in-accumulation*",
