@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from profiler import __doc__ as purpose
 from profiler import __version__
@@ -55,11 +57,17 @@ _EXAMPLES: Final = "examples:"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Lets a closed pipe be seen, which argparse ignores."""
+    """Lets a closed pipe be seen, which argparse ignores, and tells what a wrong word may mean."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if message and (stream := file or sys.stderr) is not None:
             stream.write(message)
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.search(r"unrecognized arguments: (\S+)|COMMAND: invalid choice: '(\S+)'", message)
+        known = [*self._option_string_actions, *(name for each in self._actions for name in each.choices or ())]
+        near = difflib.get_close_matches(next(filter(None, wrong.groups())), known, 1) if wrong else []
+        super().error(f"{message.partition(' (choose from')[0]}: did you mean {near[0]}?" if near else message)
 
 
 class _HelpFormatter(argparse.HelpFormatter):

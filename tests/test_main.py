@@ -122,7 +122,7 @@ def test_an_error_that_cannot_be_printed_keeps_its_exit_code(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "command", [pytest.param(("diagnose",), marks=pytest.mark.slow), ("report", "--format", "console")]
+    "command", [pytest.param(("diagnose",), marks=pytest.mark.slow), ("report", "--format", "text")]
 )
 def test_a_reader_of_a_report_that_goes_away_is_no_failure(command: tuple[str, ...]) -> None:
     """rich ends the program with 1, which means FAIL."""
@@ -134,3 +134,20 @@ def test_a_reader_of_a_report_that_goes_away_is_no_failure(command: tuple[str, .
     process.stdout.close()
     _, error = process.communicate(timeout=120)
     assert (process.returncode, error) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["diagnoze", "runs/a"], "did you mean diagnose?"),
+        (["report", "--formt", "md"], "did you mean --format?"),
+        (["run", "--zzz", "--", "python", "a.py"], "unrecognized arguments: --zzz"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_one_that_was_meant(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        edge.main(words)
+    assert ended.value.code == Exit.USAGE
+    assert capsys.readouterr().err.strip().endswith(meant)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from profiler.commands._common import RUNS, add_card, add_counting, add_max_size, add_privacy, privacy
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.facts import with_python
 from profiler.core.machine import virtual_devices
 from profiler.core.masking import masked_command
 from profiler.core.terminal import called_as
@@ -196,7 +197,7 @@ def _command(label: str, text: str) -> SideCommand:
     from profiler.record.target import find_program
 
     try:
-        argv = tuple(shlex.split(text))
+        argv = with_python(shlex.split(text))
         if not argv:
             raise ProfilerError("there is no command in it")
         find_program(argv)

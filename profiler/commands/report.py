@@ -9,7 +9,7 @@ from profiler.commands._common import add_max_size, add_run, newest_run
 
 
 class ReportCommand:
-    """python -m profiler report [RUN] [--format html|md|json|console] [--out FILE]"""
+    """python -m profiler report [RUN] [--format html|md|json|text] [--out FILE]"""
 
     name = "report"
     help = "write the report of a recorded run"
@@ -18,12 +18,12 @@ class ReportCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add_run(parser, "a recorded run, a .zip of it, or a folder of traces")
-        add("--format", choices=("html", "md", "json", "console"), default="html", help="default: %(default)s")
+        add("--format", choices=("html", "md", "json", "text"), default="html", help="default: %(default)s")
         add(
             "--out",
             type=Path,
             metavar="FILE",
-            help="default: report.html (.md, .json) in the run directory, or beside a .zip",
+            help="default: report.html (.md, .json) in the run directory; of a trace or a .zip in the current folder",
         )
         add_max_size(parser)
 
@@ -32,9 +32,10 @@ class ReportCommand:
         from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
         from profiler.report.write import counts_rendered, rendered, write_text
+        from profiler.run.tables import MANIFEST
 
-        if args.format == "console" and args.out:
-            raise ProfilerError("--out: --format console writes to the terminal; choose html, md or json")
+        if args.format == "text" and args.out:
+            raise ProfilerError("--out: --format text writes to the terminal; choose html, md or json")
         directory: Path = args.directory or newest_run()
         run = load(directory)
         if run.info.is_counted:
@@ -43,17 +44,20 @@ class ReportCommand:
             text = counts_rendered(run_counts(run), args.format)
         else:
             analysis = analyse_run(run, timeline=args.format == "html")
-            if args.format == "console":
+            if args.format == "text":
                 from profiler.report.render.console import print_report
 
                 print_report(build_report(analysis), full=True)
                 return int(Exit.OK)
             text = rendered(analysis, args.format)
-        if args.format == "console":
+        if args.format == "text":
             print(text)
             return int(Exit.OK)
-        where = directory / "report" if directory.is_dir() else directory  # a .zip: beside it
-        out = args.out or where.with_suffix(f".{args.format}")
+        # traces and archives may lie where nothing is to be written
+        is_run = (directory / MANIFEST).is_file()
+        name = "report" if is_run else directory.resolve().name.removesuffix(".gz").removesuffix(".json")
+        where = directory if is_run else Path()
+        out = args.out or where / f"{name.removesuffix('.zip')}.{args.format}"
         write_text(out, text)
         print(out)
         return int(Exit.OK)

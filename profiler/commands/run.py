@@ -9,6 +9,7 @@ from typing import Final
 
 from profiler.commands._common import RUNS, add_card, add_counting, add_privacy, no_virtual_device, privacy, seconds
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.facts import with_python
 from profiler.core.machine import virtual_devices
 from profiler.run.tables import LEVELS
 
@@ -48,7 +49,7 @@ class RunCommand:
         from profiler.run.model import RunSpec
         from profiler.run.store import default_directory
 
-        argv = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
+        argv = with_python(args.command[1:] if args.command[:1] == ["--"] else args.command)
         executable = find_program(argv)
         devices = virtual_devices(args.virtual_cuda, args.card)
         if devices and args.marks_only:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from profiler.commands._common import RUNS, add_max_size, newest_run, seconds
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.facts import with_python
 from profiler.core.masking import shown_command
 from profiler.core.terminal import called_as
 
@@ -58,7 +59,7 @@ class TryCommand:
         from profiler.report.trial_text import measured_text, trials_json
 
         end = args.words.index("--") if "--" in args.words else len(args.words)
-        words, command = args.words[:end], tuple(args.words[end + 1 :])
+        words, command = args.words[:end], with_python(args.words[end + 1 :])
         lacks_command = end < len(args.words) and not command
         if words[1:]:  # options behind the run
             args = args.parser.parse_args([*words[1:], words[0]], namespace=args)

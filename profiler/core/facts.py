@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -66,6 +68,12 @@ def stated_device(facts: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]
         return label if kind == "cpu" and label.lower() not in ("", "cpu") else _DEVICE_NAMES[kind]
     labels = [label] if label else [str(device.get("name", "")) for device in devices]
     return ", ".join(dict.fromkeys(filter(None, labels))) or _KINDS.get(kind, kind) or "device not named"
+
+
+def with_python(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return a command with this Python before a script that cannot start by itself, as in `run train.py`."""
+    is_script = bool(argv) and argv[0].endswith(".py") and Path(argv[0]).is_file()
+    return (sys.executable, *argv) if is_script and shutil.which(argv[0]) is None else tuple(argv)
 
 
 def program(argv: Sequence[str]) -> str:

@@ -176,8 +176,7 @@ def find_program(argv: tuple[str, ...]) -> str:
     if path.is_dir():
         raise ProfilerError(f"cannot start {argv[0]}: it is a folder")
     if path.exists():
-        hint = f"; perhaps you mean: python {argv[0]}" if path.suffix == ".py" else ""
-        raise ProfilerError(f"cannot start {argv[0]}: it is not executable{hint}")
+        raise ProfilerError(f"cannot start {argv[0]}: it is not executable")
     raise ProfilerError(f"cannot start {argv[0]}: there is no such program")
 
 

@@ -44,12 +44,12 @@ def rendered(results: Results, form: str) -> str:
 
 
 def counts_rendered(counted: RunCounts, form: str) -> str:
-    """The counts of a run by line, in one of FORMATS or for a terminal (`console`)."""
+    """The counts of a run by line, in one of FORMATS or for a terminal (`text`)."""
     from profiler.report import count_text
     from profiler.report.count_page import count_report
     from profiler.report.render import html, json, markdown
 
-    if form == "console":
+    if form == "text":
         return "\n".join(count_text.count_lines(counted, limit=len(counted.counts)))
     if form == "json":
         return json.render(count_text.counts_json(counted))

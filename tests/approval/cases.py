@@ -133,7 +133,7 @@ def report(path: Path) -> Output:
         for kind in ("json", "md"):
             _run("report", str(path), "--format", kind, "--out", f"report.{kind}")
             texts[kind] = Path(f"report.{kind}").read_text()
-        terminal = _run("report", str(path), "--format", "console")
+        terminal = _run("report", str(path), "--format", "text")
     return Output(json.loads(texts["json"]), {"Markdown": texts["md"], "terminal": terminal})
 
 

@@ -58,11 +58,11 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("form", ["console", "md", "html"])
+@pytest.mark.parametrize("form", ["text", "md", "html"])
 def test_a_shell_reads_the_commands_of_a_report(form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--format", form]) == Exit.OK
     shown = capsys.readouterr().out
-    if form != "console":
+    if form != "text":
         shown = (run / f"report.{form}").read_text(encoding="utf-8")
     if form == "html":
         tags = re.findall(r'<code class="command".*?</code>', shown)

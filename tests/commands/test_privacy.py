@@ -51,7 +51,7 @@ def leaks(folder: Path, *printed: str) -> set[str]:
 
 def outputs(run: str, capfd: pytest.CaptureFixture[str]) -> str:
     """What the reports and exports of a run print; their files lie in it."""
-    for form in ("html", "md", "json", "console"):
+    for form in ("html", "md", "json", "text"):
         assert main(["report", run, "--format", form]) == 0
     for form in ("perfetto", "speedscope", "collapsed") if load(Path(run)).stack_frames else ("perfetto",):
         assert main(["export", run, "--format", form]) == 0

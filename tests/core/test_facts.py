@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiler.core.facts import fact_rows, is_plain_python, program_name, stated_device
+from profiler.core.facts import fact_rows, is_plain_python, program_name, stated_device, with_python
 
 
 def test_no_python_values_are_shown() -> None:
@@ -77,3 +79,13 @@ def test_program_name(argv: tuple[str, ...], name: str) -> None:
 )
 def test_a_program_without_a_launcher(argv: tuple[str, ...], expected: bool) -> None:
     assert is_plain_python(argv) is expected
+
+
+def test_a_script_that_cannot_start_by_itself_gets_this_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "own.py"):
+        (tmp_path / name).write_text("#!/usr/bin/env python3\n")
+    (tmp_path / "own.py").chmod(0o755)
+    assert with_python(["train.py", "--lr", "1"]) == (sys.executable, "train.py", "--lr", "1")
+    for command in (("./own.py",), ("none.py",), ("python", "train.py"), ()):
+        assert with_python(command) == command

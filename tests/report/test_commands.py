@@ -10,6 +10,7 @@ import pytest
 import profiler
 from profiler.__main__ import main
 from profiler.core.errors import Exit
+from profiler.run.tables import MANIFEST
 from tests.recorded.builders import RunBuilder
 from tests.report import samples
 
@@ -19,19 +20,25 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run directory whose analysis is a made-up one."""
     monkeypatch.setattr(profiler, "load", lambda path: RunBuilder(level="standard").build())
     monkeypatch.setattr(profiler, "analyse_run", lambda run, **_: samples.analysis())
+    (tmp_path / MANIFEST).touch()
     return tmp_path
 
 
 def test_report_goes_into_the_run_by_default(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run)]) == Exit.OK
     assert capsys.readouterr().out.strip() == str(run / "report.html")
-    assert [path.name for path in run.iterdir()] == ["report.html"]
+    assert sorted(path.name for path in run.iterdir()) == ["report.html", MANIFEST]
 
 
-def test_report_of_an_archive_goes_beside_it(run: Path) -> None:
-    (run / "my.run.zip").touch()
-    assert main(["report", str(run / "my.run.zip"), "--format", "md"]) == Exit.OK
-    assert sorted(path.name for path in run.iterdir()) == ["my.run.md", "my.run.zip"]
+@pytest.mark.parametrize("name", ["my.run.zip", "my.run.json.gz", "my.run"])
+def test_report_of_an_archive_or_a_trace_goes_into_the_current_folder(
+    run: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / "here").mkdir()
+    (run / name).mkdir() if name == "my.run" else (run / name).touch()
+    monkeypatch.chdir(run / "here")
+    assert main(["report", str(run / name), "--format", "md"]) == Exit.OK
+    assert [path.name for path in (run / "here").iterdir()] == ["my.run.md"]
 
 
 @pytest.mark.parametrize(("form", "begins"), [("html", "<!doctype"), ("md", "# Device idle"), ("json", "{")])
@@ -47,9 +54,9 @@ def test_json_format_is_the_run_schema(run: Path) -> None:
 
 
 def test_console_format_shows_every_section_and_takes_no_file(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(run), "--format", "console"]) == Exit.OK
+    assert main(["report", str(run), "--format", "text"]) == Exit.OK
     assert "== Method and warnings ==" in capsys.readouterr().out
-    assert main(["report", str(run), "--format", "console", "--out", str(run / "x")]) == Exit.USAGE
+    assert main(["report", str(run), "--format", "text", "--out", str(run / "x")]) == Exit.USAGE
     assert capsys.readouterr().err.startswith("error: --out:")
 
 

@@ -81,7 +81,7 @@ def test_a_value_of_another_type_is_named(tmp_path: Path, capsys: pytest.Capture
     write_source(run, facts={"affinity": "", "cores": "many", "device": "cpu"}, steps=steps(5))
     loaded = profiler.load(run)
     assert loaded.info.facts == {"device": "cpu"}
-    assert main(["report", str(run), "--format", "console"]) == 0
+    assert main(["report", str(run), "--format", "text"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "source-7/source.json: affinity and cores were ignored because of an unexpected type" in words
 

@@ -18,6 +18,7 @@ from profiler.check.counters import baseline
 from profiler.check.counters.compare import EVERY, GATED, UNGATED
 from profiler.check.settings import Settings
 from profiler.core.errors import ProfilerError
+from profiler.core.facts import with_python
 from profiler.core.masking import shown_command
 from profiler.core.metrics import COUNTERS
 from profiler.run.tables import MANIFEST
@@ -61,7 +62,7 @@ def split_words(args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, .
     """
     words: list[str] = args.words
     end = words.index("--") if "--" in words else len(words)
-    before, command = words[:end], tuple(words[end + 1 :])
+    before, command = words[:end], with_python(words[end + 1 :])
     runs = next((number for number, word in enumerate(before) if word.startswith("-")), len(before))
     if end == len(words) and not _are_commands(before[:runs]):
         _check_runs_exist(before[:runs], args, before)
