@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 
 _MIN_INTERVAL_S: Final = 0.1
 """CPU times of processes tick at 10 ms: at shorter intervals the error exceeds 10%."""
-_LEAVE: Final = "q or Ctrl-C leaves; the program goes on"
+_LEAVE: Final = "Ctrl-C leaves; the program goes on"
 
 
 class MonitorCommand:
-    """python -m profiler monitor [PID | RUN] [--once] [--json] [--interval S]"""
+    """python -m profiler monitor [PID | RUN] [--once] [--interval S]"""
 
     name = "monitor"
     help = "show a running program live: threads, memory, GPUs, steps, and what limits it"
@@ -39,7 +38,6 @@ class MonitorCommand:
         add("what", nargs="?", metavar="PID | RUN", help=what)
         once = "print one snapshot after one interval and exit (the default when output is not a terminal)"
         add("--once", action="store_true", help=once)
-        add("--json", action="store_true", help="the snapshot as JSON (docs/json.md); implies --once")
         interval = "seconds between readings (default: 1)"
         add("--interval", type=seconds(_MIN_INTERVAL_S), default=1.0, metavar="S", help=interval)
 
@@ -50,7 +48,7 @@ class MonitorCommand:
 
         live = LiveProgram(find_watched(args.what), SystemReader())
         console = Console(highlight=False)
-        if not (args.once or args.json) and _can_draw():
+        if not args.once and _can_draw():
             watch(live, args.interval, console, _drawing(console, live.watched))
             return int(Exit.OK)
         live.snapshot()
@@ -65,7 +63,7 @@ class MonitorCommand:
                 raise end from None
             live.snapshot()
             time.sleep(args.interval)
-        _print(console, snapshot, as_json=args.json)
+        _print(console, snapshot)
         return int(Exit.OK)
 
 
@@ -114,19 +112,16 @@ def _drawing(console: Console, watched: Watched) -> Callable[[Snapshot], Rendera
     return draw
 
 
-def _print(console: Console, snapshot: Snapshot, *, as_json: bool) -> None:
+def _print(console: Console, snapshot: Snapshot) -> None:
     from profiler.diagnose.live import diagnose_live
     from profiler.report.live_text import live_findings, live_sentence
-    from profiler.report.render.live import live_view, snapshot_json
+    from profiler.report.render.live import live_view
     from profiler.report.render.terminal import is_unicode
 
     verdict = live_sentence(diagnose_live(snapshot))
     state = _findings(_analysing(snapshot.watched), wait=True)
-    if as_json:
-        print(json.dumps(snapshot_json(snapshot, verdict, state), indent=1, allow_nan=False))
-    else:
-        lines = (state,) if isinstance(state, str) else live_findings(state)
-        console.print(live_view(snapshot, verdict, lines, width=console.width, unicode=is_unicode(console)))
+    lines = (state,) if isinstance(state, str) else live_findings(state)
+    console.print(live_view(snapshot, verdict, lines, width=console.width, unicode=is_unicode(console)))
 
 
 def _can_draw() -> bool:

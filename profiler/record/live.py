@@ -6,13 +6,10 @@ has none.
 
 from __future__ import annotations
 
-import os
-import select
 import shlex
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,7 +51,6 @@ _MAX_THREADS: Final = 1024
 _LOADER: Final = "pt_data_worker"
 """Name that torch (2.6 and later) gives the main thread of a loader's worker."""
 NOT_OURS: Final = "not started with `profiler run`"
-_QUIT_KEYS: Final = "qQ\x03"
 _FIRST_S: Final = 0.3
 """Time between the first two readings: CPU use needs two, and the first picture should appear soon."""
 _CLOSING_S: Final = 3.0
@@ -312,7 +308,6 @@ def watch(live: LiveProgram, interval: float, console: Console, draw: Callable[[
     with (
         suppress(KeyboardInterrupt),
         signals_as_interrupt(),
-        _keyboard() as quit_pressed,
         Screen(Text(""), console=console, screen=True, auto_refresh=False) as screen,
     ):
         while True:
@@ -321,8 +316,7 @@ def watch(live: LiveProgram, interval: float, console: Console, draw: Callable[[
                 ended = True
                 break
             screen.update(draw(snapshot), refresh=True)
-            if quit_pressed(pause):
-                break
+            time.sleep(pause)
             pause = interval
     if ended:
         console.print(Text(describe_end(live.watched)), soft_wrap=True)
@@ -347,39 +341,3 @@ def describe_end(watched: Watched) -> str:
     seconds = ((info.end or info.begin) - info.begin) / 1e9
     diagnose = f"{called_as()} diagnose {shlex.quote(watched.run)}"
     return f"{info.label} has ended: {info.state}{code}, {seconds:.1f} s; {diagnose}"
-
-
-@contextmanager
-def _keyboard() -> Iterator[Callable[[float], bool]]:
-    """A function that waits so many seconds and returns whether q was pressed; keys come unechoed and one by one.
-
-    Where standard input is no terminal there are no keys: Ctrl-C ends it.
-    """
-    if not sys.stdin.isatty() or os.getpgrp() != os.tcgetpgrp(sys.stdin.fileno()):
-        yield _wait
-        return
-    import termios
-    import tty
-
-    terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-    tty.setcbreak(terminal)
-
-    def quit_pressed(seconds: float) -> bool:
-        until = time.monotonic() + seconds
-        while (remaining := until - time.monotonic()) > 0:
-            if select.select([terminal], [], [], remaining)[0]:
-                keys = os.read(terminal, 64).decode(errors="replace")
-                if not keys or any(key in _QUIT_KEYS for key in keys):  # nothing to read: the terminal is gone
-                    return True
-        return False
-
-    try:
-        yield quit_pressed
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-def _wait(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False

@@ -76,12 +76,6 @@ def _changes(comparison: Comparison) -> Iterator[dict[str, Any]]:
             yield {"side": label, **values_of(change)}
 
 
-def finding_keys(analysis: Analysis) -> dict[str, Any]:
-    """What takes the time, and the rules that cannot judge it: `findings` and `not_judged`."""
-    keys: dict[str, Any] = clean({"findings": analysis.findings, "not_judged": analysis.not_judged})
-    return keys
-
-
 def render(document: Mapping[str, Any]) -> str:
     """Strict JSON text of a document of this module."""
     return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -1,17 +1,14 @@
-"""Draws a snapshot of a running program for the terminal or as JSON."""
+"""Draws a snapshot of a running program for the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
-from profiler.analyse.model import Analysis
-from profiler.core.live import TRAINING, WORKER, GpuUse, ProcessUse, Snapshot, StepUse, ThreadUse
+from profiler.core.live import TRAINING, WORKER, GpuUse, Snapshot, ThreadUse
 from profiler.core.metrics import counter_unit, find_counter
 from profiler.core.units import NOT_MEASURED, rate, seconds, share, size, value
 from profiler.report.render.drawing import bar
-from profiler.report.render.json import finding_keys
 from profiler.report.render.terminal import Terminal, TextColumn
 from profiler.report.text import step_text
 
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-SCHEMA: Final = "monitor/1"
 _LABEL: Final = 9
 """Columns for the label of a line."""
 _BAR: Final = 20
@@ -222,57 +218,3 @@ def _counter(name: str, amount: float) -> str:
     counter = find_counter(name)
     noun = counter.noun() if counter else name.removesuffix("_bytes").replace("_", " ")
     return f"{noun} {value(amount, counter_unit(name))}"
-
-
-_GPU_KEYS: Final = {
-    "memory_used": "memory_used_bytes",
-    "memory_total": "memory_bytes",
-    "power": "power_w",
-    "power_limit": "power_limit_w",
-    "throttle": "throttled_by",
-}
-_PROCESS_KEYS: Final = {"cpu": "cpu_cores", "rss": "rss_bytes"}
-_STEP_KEYS: Final = {
-    "step": "source",
-    "rate": "steps_per_s",
-    "step_time": "step_time_s",
-    "window": "window_s",
-    "since_last": "since_last_s",
-    "counters": "per_step",
-}
-"""Field -> key with its unit, where they differ."""
-
-
-def snapshot_json(snapshot: Snapshot, verdict: str, findings: Analysis | str) -> dict[str, Any]:
-    """The keys of docs/json.md, "monitor": base units, null with its reason for what was not measured.
-
-    :param findings: the analysis that has them, or why there is none.
-    """
-    watched, steps = snapshot.watched, snapshot.steps
-    return {
-        "schema": SCHEMA,
-        "time": snapshot.time,
-        "program": watched.program,
-        "argv": list(watched.argv),
-        "pid": watched.pid,
-        "run": watched.run or None,
-        "level": watched.level or None,
-        "running_s": snapshot.ran,
-        "interval_s": snapshot.interval,
-        "verdict": verdict,
-        **(finding_keys(findings) if isinstance(findings, Analysis) else {"findings": None, "not_judged": None}),
-        "cpu_cores": snapshot.cpu,
-        "cores": snapshot.cores,
-        "rss_bytes": snapshot.rss,
-        "steps": _renamed(steps, _STEP_KEYS) | {"source": step_text(steps.step)} if steps else None,
-        "gpus": [_renamed(gpu, _GPU_KEYS) for gpu in snapshot.gpus],
-        "processes": [_renamed(process, _PROCESS_KEYS) for process in snapshot.processes],
-        "threads": [_renamed(thread, {}) for thread in snapshot.threads],
-        "not_measured": dict(snapshot.unknown) | ({"findings": findings} if isinstance(findings, str) else {}),
-    }
-
-
-def _renamed(item: GpuUse | ProcessUse | StepUse | ThreadUse, keys: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of `item` under their keys; an empty role is null."""
-    values = {field.name: getattr(item, field.name) for field in fields(item)}
-    return {keys.get(name, name): None if name == "role" and not value else value for name, value in values.items()}

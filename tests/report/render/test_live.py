@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from profiler.analyse.model import Analysis
 from profiler.core.live import Snapshot, StepUse, ThreadUse, Watched
-from profiler.report.render.live import SCHEMA, live_view, snapshot_json
-from profiler.run.model import RunInfo, StepDefinition, StepKind
+from profiler.report.render.live import live_view
+from profiler.run.model import StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
 
 STEPS = StepUse(
@@ -88,19 +86,3 @@ def test_a_name_cannot_command_the_terminal() -> None:
     text = drawn(snapshot(watched=Watched(1, "a\x1b[31m[bold]b")))
     assert "\x1b" not in text
     assert "[bold]b" in text
-
-
-def test_json_has_base_units_and_reasons() -> None:
-    content = json.loads(json.dumps(snapshot_json(full(), "the host limits", "not judged yet"), allow_nan=False))
-    assert content["schema"] == SCHEMA
-    assert (content["cpu_cores"], content["rss_bytes"], content["run"]) == (0.98, 2e9, None)
-    assert content["steps"]["per_step"] == {"syncs": 3.0, "h2d_bytes": 4e6}
-    assert content["gpus"][0]["throttled_by"] == ["power cap"]
-    assert content["threads"][0] == {
-        "pid": 10, "tid": 10, "name": "python", "state": "R", "cpu": 0.98, "role": "main", "delayed": 0.0
-    }  # fmt: skip
-    nothing = snapshot_json(snapshot(), "", "not judged yet")
-    assert (nothing["steps"], nothing["not_measured"]["steps"]) == (None, "not started with `profiler run`")
-    assert (nothing["findings"], nothing["not_measured"]["findings"]) == (None, "not judged yet")
-    judged = snapshot_json(snapshot(), "", Analysis(RunInfo(2, "run", "", ("t.py",)), {}, {}, {}))
-    assert (judged["findings"], judged["not_judged"], "findings" in judged["not_measured"]) == ([], [], False)
