@@ -310,14 +310,14 @@ def _after_fail(result: GateResult) -> Iterator[b.Action]:
 
 
 def _to_settle(result: GateResult) -> Iterator[b.Action]:
-    speed = result.throughput
-    for line in speed.lines if speed is not None and speed.state == INCONCLUSIVE else ():
-        if effort := fmt.remaining_effort(result, line):
-            yield b.Action("Measure for longer", f"{plain(line.name)}: {effort}")
-            break
     if text.warnings(result):
         yield b.Action("Repeat it on a quieter machine", "its warnings tell what disturbed it")
-    yield b.Action("Check again", command=_check(result))
+    reason = result.throughput.reason if result.throughput is not None else None
+    rounds = reason.values.get("max_rounds") if reason is not None else None
+    if rounds is None:
+        yield b.Action("Check again", command=_check(result))
+    else:
+        yield b.Action("Check again, with more rounds", command=_check(result, f" --set max_rounds={rounds}"))
 
 
 def _to_compare(result: GateResult) -> Iterator[b.Action]:
@@ -336,7 +336,7 @@ def _check(result: GateResult, more: str = "") -> str:
         options = f"--baseline {shlex.quote(plain(result.baseline_file))}{more} -- {plain(result.candidate.command)}"
     elif result.mode == "commands":
         before, after = (shlex.quote(plain(side.command)) for side in (result.base, result.candidate))
-        options = f"{before} {after}"
+        options = f"{before} {after}{more}"
     else:
         options = "RUN_A RUN_B"
     return f"{called_as()} check {options}"

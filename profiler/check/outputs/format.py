@@ -13,8 +13,6 @@ from typing import Final
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
-    LOOKS,
-    MEASURE,
     POWER,
     Change,
     ChangeKind,
@@ -261,19 +259,6 @@ def line_state(throughput: Throughput, line: TimeLine) -> str:
 def ruled_out(line: TimeLine) -> str | None:
     """The slow-down above which a PASS rules out every other; None if it has no bound."""
     return None if percentage(line.high) is None else percent(max(line.high or 0.0, 0.0)).lstrip("+")
-
-
-def remaining_effort(result: GateResult, line: TimeLine) -> str:
-    """'12 more rounds (about 141 s)': what would probably settle it; empty if it is settled."""
-    if line.state == INCONCLUSIVE and line.rounds < LOOKS[0]:
-        return f"{LOOKS[0]} rounds are needed for a result"
-    time = f"about {duration(line.more_seconds)}" if line.more_seconds is not None else ""
-    if line.more_rounds is None:
-        return f"{time} more" if time else ""
-    measured = sum(item.kind == MEASURE for item in (result.throughput.rounds if result.throughput else ()))
-    limit = result.limits.max_rounds
-    beyond = f": more than the {limit:,} that max_rounds allows" if measured + line.more_rounds > limit else ""
-    return f"{plural(line.more_rounds, 'more round')}{f' ({time})' if time else ''}{beyond}"
 
 
 # ---------------------------------------------------------------- sides

@@ -177,15 +177,15 @@ def _time_cases(result: GateResult, speed: Throughput) -> list[Case]:
     reason = plain(text.sentence(speed.reason)) if speed.reason else ""
     for line in speed.lines:
         state = fmt.line_state(speed, line)
-        message = "; ".join((*_time_sentences(result, line, state), *([reason] if reason and state != PASS else [])))
+        message = "; ".join((*_time_sentences(line, state), *([reason] if reason and state != PASS else [])))
         times.append(Case(THROUGHPUT, plain(line.name), state, message))
     if _is_worse(speed.state, times):
         times.append(Case(THROUGHPUT, "all rounds", speed.state, reason or plain(result.sentence)))
     return times
 
 
-def _time_sentences(result: GateResult, line: TimeLine, state: str) -> Iterator[str]:
-    """'typical step: +5.2% (+4.1% to +6.3%) over 5 rounds', what they rule out or find, and what would settle it."""
+def _time_sentences(line: TimeLine, state: str) -> Iterator[str]:
+    """'typical step: +5.2% (+4.1% to +6.3%) over 5 rounds', and what they rule out or find."""
     ends = fmt.interval(line.low, line.high)
     estimate = fmt.slower_or_faster(line.slowdown) + (f" ({ends})" if ends else "")
     yield f"{plain(line.name)}: {estimate} over {plural(line.rounds, 'round')}"
@@ -194,8 +194,6 @@ def _time_sentences(result: GateResult, line: TimeLine, state: str) -> Iterator[
     is_known = state != FAIL and line.rounds >= LOOKS[0] and fmt.percentage(line.smallest) is not None
     if is_known and (line.slowdown or 0.0) < (line.smallest or 0.0):
         yield f"from {fmt.percent(line.smallest)} on it would have been a FAIL ({fmt.DETECTED})"
-    if effort := fmt.remaining_effort(result, line):
-        yield f"to settle it: {effort}"
 
 
 def _is_worse(state: str | None, parts: Sequence[Case]) -> bool:

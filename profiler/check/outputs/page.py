@@ -195,7 +195,7 @@ def _ends_cell(line: CounterLine, index: int, ends: tuple[float, float] | None) 
 
 def _throughput(result: GateResult, speed: Throughput) -> b.Section:
     caption = speed.state + (f": {plain(text.sentence(speed.reason))}" if speed.reason else "")
-    summary = _time_table(result, speed, caption) if speed.lines else b.Text(caption)
+    summary = _time_table(speed, caption) if speed.lines else b.Text(caption)
     figures: list[tuple[str, tuple[b.Block, ...]]] = [
         ("Slow-down of the candidate", tuple(slowdown_figure(result))),
         ("Time of a step", tuple(step_time_figure(speed))),
@@ -205,7 +205,7 @@ def _throughput(result: GateResult, speed: Throughput) -> b.Section:
     return b.Section("check-throughput", "Throughput", blocks, (summary,), "time")
 
 
-def _time_table(result: GateResult, speed: Throughput, caption: str) -> b.Table:
+def _time_table(speed: Throughput, caption: str) -> b.Table:
     fields: tuple[Field[TimeLine], ...] = (
         Field("Line", lambda line: b.Cell(line.name)),
         Field("State", lambda line: _state_cell(fmt.line_state(speed, line))),
@@ -213,7 +213,6 @@ def _time_table(result: GateResult, speed: Throughput, caption: str) -> b.Table:
         Field("Interval", _interval_cell, number=True),
         Field("Rounds", lambda line: b.Cell(f"{line.rounds:,}", sort=line.rounds), number=True),
         Field(_FAIL_FROM, lambda line: percent_cell(line.smallest, "too few rounds for a bound"), number=True),
-        Field("What would settle it", lambda line: b.Cell(fmt.remaining_effort(result, line) or b.NOTHING)),
     )
     note = (
         f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {fmt.DETECTED} probability, with this "

@@ -168,10 +168,10 @@ def _incomplete(values: Values) -> str:
 
 
 def _too_few(values: Values) -> str:
-    usable, total, suggested = values["usable"], values["total"], values["suggested"]
+    usable, total, most = values["usable"], values["total"], values["max_rounds"]
     few = _stopped(values, usable, f"too few rounds: {usable}")
     lost = f" with enough blocks, of {total} measured" if usable < total else ""
-    option = f" (allow more: --set max_rounds={suggested})" if suggested is not None else ""
+    option = f" (allow more: --set max_rounds={most})" if most is not None else ""
     return f"{few}{lost}; a verdict needs at least {values['needed']} rounds{option}"
 
 
@@ -180,7 +180,14 @@ def _undecided(values: Values) -> str:
     early = f"{_stopped(values, values['usable'], '')}: " if values["stopped"] else ""
     edges = f"{100 * values['at_most']:g}% or less from one of {100 * values['at_least']:g}% or more"
     lines = " and ".join(_range(*line) for line in values["lines"])
-    settle = f"; --set max_rounds={values['suggested']} would probably settle it" if values["suggested"] else ""
+    settle = ""
+    if values["more"]:
+        needs = (
+            f"about {fmt.duration(values['more_seconds'])}" if values["more_seconds"] else "",
+            f"--set max_rounds={values['max_rounds']}" if values["max_rounds"] else "",
+        )
+        needed = f" ({', '.join(filter(None, needs))})" if any(needs) else ""
+        settle = f"; {plural(values['more'], 'more round')} would probably settle it{needed}"
     stalls = _SPECS["stalls"](values["stalls"])
     return f"{early}{rounds} do not distinguish a slow-down of {edges}: {lines}{stalls}{settle}"
 

@@ -241,25 +241,21 @@ def _reason(
             codes[decision.confirmed],
             {**common, "suspected": decision.suspected, "rounds": rounds, "lines": confirming},
         )
-    first = LOOKS[0]
-    if values.usable < first:
-        suggested = None
-        if values.total >= limits.max_rounds and not stopped:
-            suggested = math.ceil(first * values.total / values.usable) if values.usable else first
-        return Notice(
-            "too-few-rounds",
-            {**common, "usable": values.usable, "total": values.total, "needed": first, "suggested": suggested},
-        )
+    common |= {"usable": values.usable, "total": values.total, "needed": LOOKS[0]}
+    if values.usable < LOOKS[0]:
+        missing = LOOKS[0] - values.usable
+        return Notice("too-few-rounds", {**common, **_settling(missing, None, values, limits)})
     open_lines = [line for line in lines if line.state == INCONCLUSIVE]
+    most = max(open_lines, key=lambda line: math.inf if line.more_rounds is None else line.more_rounds)
+    seconds = most.more_seconds / most.more_rounds if most.more_rounds and most.more_seconds else None
     return Notice(
         "undecided",
         {
             **common,
-            "usable": values.usable,
+            **_settling(most.more_rounds, seconds, values, limits),
             "at_most": sequential.FAILS_ABOVE * limits.detect,
             "at_least": sequential.PASSES_BELOW * limits.detect,
             "lines": tuple((line.name, line.slowdown, line.low, line.high) for line in open_lines),
-            "suggested": None if stopped else _suggested_rounds(open_lines, values, limits),
         },
     )
 
@@ -270,10 +266,19 @@ def _confirming_means(decision: Decision, values: Measurements) -> Iterator[tupl
         yield line, fmean(one.value for one in values.confirming[decision.series(line)])
 
 
-def _suggested_rounds(open_lines: Sequence[TimeLine], values: Measurements, limits: Limits) -> int | None:
-    """The --max-rounds that would probably settle it; None: there are rounds left, or more would not settle it."""
-    more = [line.more_rounds for line in open_lines if line.more_rounds is not None]
-    if values.total < limits.max_rounds or not more or len(more) < len(open_lines):
-        return None
+def _settling(rounds: int | None, seconds: float | None, values: Measurements, limits: Limits) -> dict[str, Any]:
+    """The further rounds that would probably settle it, their time, and the `max_rounds` that they need.
+
+    :param rounds: usable ones; None: no number of rounds would settle it.
+    :param seconds: time of a round; None: it is not known.
+    """
+    if not rounds:
+        return {"more": None, "more_seconds": None, "max_rounds": None}
     # the share of unusable rounds is assumed to stay
-    return values.total + math.ceil(max(more) * values.total / values.usable)
+    more = math.ceil(rounds * values.total / values.usable) if values.usable else rounds
+    total = values.total + more
+    return {
+        "more": more,
+        "more_seconds": seconds and more * seconds,
+        "max_rounds": total if total > limits.max_rounds else None,
+    }

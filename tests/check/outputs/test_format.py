@@ -56,10 +56,6 @@ LINE = TimeLine("typical step", INCONCLUSIVE, 0.0, None, None, 20, 0.05, 12, 141
         (fmt.side_speed, (replace(BASE, step_time=NAN, tokens_per_s=None, step_source=""),), ""),
         (fmt.reference_title, (WITH_FILE,), "origin/main at 3fa2c1d0e9 and b.json"),
         (fmt.base_column, (WITH_FILE,), "Base"),
-        (fmt.remaining_effort, (WITH_FILE, replace(LINE, more_rounds=1)), "1 more round (about 2 min 21 s)"),
-        (fmt.remaining_effort, (WITH_FILE, replace(LINE, more_rounds=None)), "about 2 min 21 s more"),
-        (fmt.remaining_effort, (WITH_FILE, replace(LINE, more_rounds=None, more_seconds=None)), ""),
-        (fmt.remaining_effort, (WITH_FILE, replace(LINE, rounds=2)), "3 rounds are needed for a result"),
     ],
 )
 def test_values(function: object, arguments: tuple[object, ...], expected: object) -> None:

@@ -67,7 +67,7 @@ def test_what_was_not_measured_is_marked_as_missing() -> None:
     (table,) = [
         each for each in of_kind(gate_sections(results.unmeasured()), Table) if each.caption.startswith("INCONCLUSIVE")
     ]
-    assert [bool(cell.missing) for cell in table.rows[0]] == [False, False, True, True, False, True, False]
+    assert [bool(cell.missing) for cell in table.rows[0]] == [False, False, True, True, False, True]
     assert of_kind(gate_sections(results.unmeasured()), IntervalChart) == []
 
 

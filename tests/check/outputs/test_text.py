@@ -113,6 +113,23 @@ def test_the_reason_of_an_undecided_speed_follows_the_verdict() -> None:
     assert sentence(speed.reason) in render_markdown(undecided)
 
 
+def test_the_rounds_that_would_settle_it_are_told_by_one_sentence_and_its_command() -> None:
+    limits = Limits(max_rounds=6)
+    speed = throughput(exact(0.02, 0.06, 0.0, 0.05, 0.01, 0.04), limits)
+    undecided = conclude(GateResult(mode="against", limits=limits, throughput=speed))
+    assert speed.reason is not None
+    more, most = speed.reason.values["more"], speed.reason.values["max_rounds"]
+    told = f"{more} more rounds would probably settle it (about 3 min 06 s, --set max_rounds={most})"
+    assert sentence(speed.reason).endswith(f"; {told}")
+    commands = [
+        action.command for action in first_screen(undecided, ()).actions if f"max_rounds={most}" in action.command
+    ]
+    assert len(commands) == 1
+    told_apart = render_markdown(replace(undecided, throughput=replace(speed, reason=None)))
+    assert f"{more} more" not in told_apart
+    assert "max_rounds=" not in told_apart
+
+
 def test_each_code_in_the_product_has_a_sentence() -> None:
     folder = Path(profiler.__file__).parent / "check"
     sources = [path.read_text(encoding="utf-8") for path in folder.rglob("*.py")]

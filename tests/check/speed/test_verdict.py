@@ -136,18 +136,21 @@ def test_a_time_limit_allows_a_final_look_and_an_interrupt_does_not() -> None:
     assert (slow.code, slow.values["stopped"], slow.values["rounds"]) == ("confirmation-incomplete", TIME_LIMIT, 0)
 
 
-def test_rounds_that_ran_out_suggest_a_maximum() -> None:
+def test_it_tells_what_would_probably_settle_it() -> None:
     rounds = exact(0.02, 0.06, 0.0, 0.05, 0.01, 0.04)
     limits = replace(LIMITS, max_rounds=6)
-    more = [line.more_rounds or 0 for line in throughput(rounds, limits).lines if line.state == INCONCLUSIVE]
-    assert reason(rounds, limits).values["suggested"] == 6 + max(more)
-    assert reason(exact(0.0), replace(LIMITS, max_rounds=1)).values["suggested"] == 3, "what a verdict needs"
-    for stopped, most in ((Notice(INTERRUPTED), limits), (TIME_LIMIT, LIMITS)):
-        assert reason(rounds, most, stopped).values["suggested"] is None, "the rounds did not run out"
+    more = max(line.more_rounds or 0 for line in throughput(rounds, limits).lines if line.state == INCONCLUSIVE)
+    values = reason(rounds, limits).values
+    assert (values["more"], values["max_rounds"]) == (more, 6 + more)
+    assert values["more_seconds"] == pytest.approx(6.0 * more)
+    for stopped in (Notice(INTERRUPTED), TIME_LIMIT):
+        values = reason(rounds, replace(LIMITS, max_rounds=40), stopped).values
+        assert (values["more"], values["max_rounds"]) == (more, None), "the rounds did not run out"
+    assert reason(exact(0.0), replace(LIMITS, max_rounds=1)).values["max_rounds"] == 3, "what a verdict needs"
     mixed = [one for usable in rounds for one in (usable, replace(usable, blocks=()))]
     limits = replace(LIMITS, max_rounds=12)
-    more = [line.more_rounds or 0 for line in throughput(mixed, limits).lines if line.state == INCONCLUSIVE]
-    assert reason(mixed, limits).values["suggested"] == 12 + 2 * max(more), "as many as before will be lost"
+    more = max(line.more_rounds or 0 for line in throughput(mixed, limits).lines if line.state == INCONCLUSIVE)
+    assert reason(mixed, limits).values["max_rounds"] == 12 + 2 * more, "as many as before will be lost"
 
 
 def test_on_another_file_system_a_fail_is_inconclusive() -> None:
@@ -163,7 +166,7 @@ def test_on_another_file_system_a_fail_is_inconclusive() -> None:
 def test_too_few_rounds_are_inconclusive(number: int) -> None:
     found = reason(exact(0.0, 0.001)[:number], stopped=TIME_LIMIT)
     assert (found.code, found.values["usable"], found.values["total"]) == ("too-few-rounds", number, number)
-    assert (found.values["stopped"], found.values["suggested"]) == (TIME_LIMIT, None)
+    assert (found.values["stopped"], found.values["max_rounds"]) == (TIME_LIMIT, None)
 
 
 def test_rounds_without_blocks_of_one_side_are_unusable() -> None:
