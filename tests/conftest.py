@@ -20,11 +20,12 @@ _HOME = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 def pytest_configure(config: pytest.Config) -> None:
     """Hugging Face's libraries stay offline and keep their files apart: they read both when first imported.
 
-    And Ctrl-C is heeded, here and in what tests start, and so are hanging up and quitting.
+    And Ctrl-C is heeded, here and in what tests start, and so are hanging up and quitting. What is printed goes to a
+    file, unless a test sets COLUMNS.
     """
     home = config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="huggingface-", ignore_cleanup_errors=True)
     os.environ.update(HF_HUB_OFFLINE="1", HF_HOME=home.name)
-    for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):  # a gate is stricter where they are set
+    for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "COLUMNS"):  # a gate is stricter in a job
         os.environ.pop(name, None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as whoever starts us in the background leaves it
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -208,7 +208,8 @@ def variant(name: str) -> Output:
     report = build_report(results)
     chosen = [section for section in report.sections if section.key in (keys or [section.key])]
     report, terminal = replace(report, sections=tuple(chosen)), io.StringIO()
-    print_report(report, console=Console(file=terminal, width=80, color_system=None))
+    with _folder():
+        print_report(report, console=Console(file=terminal, color_system=None))
     texts = {"Markdown": report_markdown.render(report), "terminal": terminal.getvalue()}
     return Output({}, texts)
 

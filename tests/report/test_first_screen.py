@@ -232,7 +232,10 @@ def test_every_renderer_shows_all_of_it(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [samples.comparison, samples.three_sides, hook_samples.run, hook_samples.comparison])
-def test_a_terminal_of_80_columns_shows_it_in_24_lines_without_breaking_words(make: Any) -> None:
+def test_a_terminal_of_80_columns_shows_it_in_24_lines_without_breaking_words(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     screen = first(make())
     drawn = io.StringIO()
     print_first_screen(screen, Console(file=drawn, width=80, color_system=None), SCREEN)
@@ -244,7 +247,10 @@ def test_a_terminal_of_80_columns_shows_it_in_24_lines_without_breaking_words(ma
     assert screen.actions[0].title in words or "…" in words
 
 
-def test_later_actions_are_told_in_full_where_there_is_room_and_else_begin_with_their_line() -> None:
+def test_later_actions_are_told_in_full_where_there_is_room_and_else_begin_with_their_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     other = finding("python", factor=1.5, name="log", title="Logging takes time", fix=f"Log {'much ' * 20}less often.")
     drawn = {}
     for most in (SCREEN, 17):

@@ -65,7 +65,9 @@ def test_a_terminal_has_the_text_on_one_line(source: str) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_long_line_is_cut_with_an_ellipsis(width: int) -> None:
+def test_a_long_line_is_cut_with_an_ellipsis(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "x" * 190 in terminal(run("x" * 190), width), "a file has lines of any length"
+    monkeypatch.setenv("COLUMNS", str(width))
     lines = [line for line in terminal(run("x" * 190), width).splitlines() if "xxxx" in line]
     assert lines
     assert all(len(line) == width and line.endswith("x…") for line in lines)

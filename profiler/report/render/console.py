@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import cycle
@@ -143,6 +144,10 @@ class _Printer(Terminal):
     def __init__(self, console: Console) -> None:
         super().__init__(console.width, unicode=is_unicode(console))
         self.console = console
+        self.is_terminal = console.file.isatty()
+        """FORCE_COLOR, which jobs set, makes no terminal of a pipe."""
+        self.has_width = self.is_terminal or "COLUMNS" in os.environ
+        """Whether what is longer than a line would be broken anywhere: a file and a pipe have lines of any length."""
         self._drawings: dict[type, Callable[[Any], None]] = {
             b.Text: lambda block: self.paragraph(block.text),
             b.Callout: self._callout,
@@ -203,7 +208,7 @@ class _Printer(Terminal):
                 self._cut(f"{number}. {action.with_place_first()}")
             else:
                 self._hang(f"{number}. {': '.join(filter(None, (action.title, action.details())))}", len("1. "))
-            command = (self.console.file.isatty() and action.asking) or action.command
+            command = (self.is_terminal and action.asking) or action.command
             for line in (*action.code.splitlines(), *command_lines(command, self.width - 7)):
                 self.paragraph(f"   {line}", "cyan", wrap=False)
             if action.note:
@@ -216,12 +221,15 @@ class _Printer(Terminal):
             self.console.print(self.text(" " * indent if number else text[:indent]).append_text(line))
 
     def _cut(self, text: str, style: str = "") -> None:
-        """One line, which ends with an ellipsis where it is too long."""
+        """One line, which ends with an ellipsis where it is too long for the terminal; whole in a file and a pipe."""
         self._cut_text(self.text(text, style))
 
     def _cut_text(self, text: Text) -> None:
-        if text.plain:
-            self.console.print(text, no_wrap=True, overflow="ellipsis" if self.unicode else "crop")
+        if not text.plain:
+            return
+        if self.has_width:
+            text.truncate(self.width, overflow="ellipsis" if self.unicode else "crop")
+        self.console.print(text, soft_wrap=True)
 
     def _strip(self, block: b.PhaseStrip) -> None:
         """The parts of a step as fills of a bar, what each fill stands for, and the bar after the change."""
@@ -310,9 +318,7 @@ class _Printer(Terminal):
 
     def code_line(self, text: str) -> None:
         """A line of code, cut where the terminal ends."""
-        line = self.text(text, "cyan")
-        line.truncate(self.width, overflow="ellipsis" if self.unicode else "crop")
-        self.console.print(line, no_wrap=True, overflow="crop")
+        self._cut(text, "cyan")
 
     def _cell(self, column: b.Column, cell: b.Cell, footnotes: dict[str, str]) -> Text:
         if cell.is_location:

@@ -23,11 +23,15 @@ from tests.check.outputs.results import free
 
 
 def printed(
-    result: GateResult, monkeypatch: pytest.MonkeyPatch, width: int = 80, encoding: str = "utf-8", **variables: str
+    result: GateResult,
+    monkeypatch: pytest.MonkeyPatch,
+    width: int | None = 80,
+    encoding: str = "utf-8",
+    **variables: str,
 ) -> str:
-    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TERM"):
+    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TERM"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in {"COLUMNS": str(width), **variables}.items():
+    for name, value in {**({"COLUMNS": str(width)} if width else {}), **variables}.items():
         monkeypatch.setenv(name, value)
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
     print_result(result, stream=stream)
@@ -47,6 +51,15 @@ def test_lines_fit_the_terminal_and_no_text_commands_it(name: str, width: int, m
     assert "##[" not in text
     assert [line for line in lines if line.lstrip().startswith("::")] == [], "a command for GitHub's runner"
     printed(result, monkeypatch, width, "ascii")
+
+
+def test_a_job_without_a_terminal_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = results.everything()["failed"]
+    context, cut = first_screen(result, ()).context_line(), printed(result, monkeypatch, 40)
+    assert context not in cut
+    whole = printed(result, monkeypatch, width=None, FORCE_COLOR="1", TERM="xterm")
+    assert context in whole
+    assert "…" not in whole
 
 
 class _Terminal(io.StringIO):

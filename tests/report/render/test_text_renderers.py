@@ -106,7 +106,8 @@ def test_every_renderer_draws_every_block() -> None:
 
 @pytest.mark.parametrize("width", [60, 120])
 @pytest.mark.parametrize("make", [samples.comparison, samples.three_sides, samples.analysis, ladders.with_ladder])
-def test_terminal_lines_fit(make: typing.Callable[[], typing.Any], width: int) -> None:
+def test_terminal_lines_fit(make: typing.Callable[[], typing.Any], width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     for full in (False, True):
         assert max(map(len, printed(build_report(make()), width, full=full).splitlines())) <= width
 
