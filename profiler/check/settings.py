@@ -186,17 +186,32 @@ class SettingsTable(BaseModel):
         )
 
 
-def read_table(options: Mapping[str, object], configuration: str = "") -> tuple[SettingsTable, Path | None]:
-    """The settings that hold here, and the nearest pyproject.toml with such a table, from the working directory upward.
+FoundTable = tuple[Mapping[str, Any], Path | None]
+"""The table of a pyproject.toml as it is written there, and that file; None: there is none."""
+
+
+def find_table() -> FoundTable:
+    """Read the table of the nearest pyproject.toml that has one, from the working directory upward.
+
+    :raises ProfilerError: a file that cannot be read.
+    """
+    here = Path.cwd()
+    files = (folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file())
+    return next(((table, file) for file in files if (table := _load(file))), ({}, None))
+
+
+def read_table(
+    options: Mapping[str, object], configuration: str = "", *, found: FoundTable | None = None
+) -> tuple[SettingsTable, Path | None]:
+    """The settings that hold here, and the file that has them.
 
     :param options: key -> value of the command line. Its limits are added to those of the file, counter by counter, and
         its paths are relative to the working directory.
     :param configuration: a name in `configurations`, whose keys replace those of the table; empty: none.
+    :param found: what `find_table` returned; None: it is called.
     :raises ProfilerError: a file that cannot be read, an unknown key, an invalid value.
     """
-    here = Path.cwd()
-    files = (folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file())
-    file, table = next(((file, table) for file in files if (table := _load(file))), (None, {}))
+    table, file = found or find_table()
     name = f"{TABLE}.configurations.{configuration}" if configuration else TABLE
     if configuration:
         table = _configured(table, configuration)

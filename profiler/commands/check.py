@@ -55,7 +55,7 @@ class CheckCommand:
         add("words", nargs=argparse.REMAINDER, metavar=words, help="two recorded runs, two commands, or a command")
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.check.modes import run_check
+        from profiler.check.modes.configurations import run_check
         from profiler.check.modes.finish import interrupt_code, report_error, stop_on_signals
 
         try:

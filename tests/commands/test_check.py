@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from profiler.__main__ import main
-from profiler.check import history
+from profiler.check import history, settings
 from profiler.check.model import CANDIDATE, Round
 from profiler.check.speed import interleave as rounds
 from tests.commands.check_programs import (
@@ -395,8 +395,11 @@ def test_configurations_after_a_stop_are_told_as_not_checked(
     ]
 
 
-def test_reports_of_configurations_may_be_shared(configured: Path) -> None:
+def test_reports_of_configurations_may_be_shared(configured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, files = settings.read_bytes, list[Path]()
+    monkeypatch.setattr(settings, "read_bytes", lambda path: files.append(path) or read(path))
     assert main(["check", "--set", "shared=true", "--out", "out"]) == 0
+    assert files == [configured / "pyproject.toml"], "it is read once for all configurations"
     assert [Path(folder).stat().st_mode & 0o005 for folder in ("out", "out/small")] == [5, 5]
 
 
