@@ -167,7 +167,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
     ),
     "profiler.marks": ("profiler.agent.recorder", "profiler.run.tables"),
-    "profiler.agent": ("profiler.run.tables", "profiler.core.plugins", "profiler.core.errors"),
+    "profiler.agent": ("profiler.run.tables", "profiler.core.plugins", "profiler.core.errors", "profiler.core.syntax"),
     "profiler.agent.hooks.virtual_cuda": (
         "profiler.agent",
         "profiler.virtual.installation",

@@ -31,6 +31,70 @@ def statements(source: str) -> Iterator[range]:
                 yield range(node.lineno, max(node.lineno, *block[:1] or [(node.end_lineno or 0) + 1]))
 
 
+class Block(NamedTuple):
+    """Lines that run where one of them does, unless there is an error."""
+
+    lines: range
+    is_whole: bool
+    """Whether these are all lines of their function."""
+
+
+def block_of(source: str, line: int) -> Block | None:
+    """The lines of a function that run if, and only if, a line of it does; None where there is no such statement, or
+    the source is nested too deeply."""
+    try:
+        return _block_of(source, line)
+    except RecursionError:  # an `elif` is nested in the one above it
+        return None
+
+
+def _block_of(source: str, line: int) -> Block | None:
+    node: ast.AST | None = _parsed(source)
+    path: list[tuple[ast.AST, list[ast.stmt], int]] = []
+    while node is not None:
+        places = ((node, block, at) for block in _blocks(node) for at in range(len(block)))
+        inner = next((each for each in places if _has_line(each[1][each[2]], line)), None)
+        path += [inner] if inner else []
+        node = inner[1][inner[2]] if inner else None
+    last = line
+    for owner, block, at in reversed(path):
+        begin = next((number + 1 for number in reversed(range(at)) if _leaves(block[number])), 0)
+        first, last = block[begin].lineno, max(last, block[-1].end_lineno or 0)
+        is_whole = not begin and isinstance(owner, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef))
+        # a with and a try have nothing that leaves them out, so what stands beside them runs too
+        is_passed = isinstance(owner, (ast.With, ast.AsyncWith)) or (isinstance(owner, ast.Try) and block is owner.body)
+        if is_whole or begin or not is_passed:
+            return Block(range(first, last + 1), is_whole)
+    return None
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The lists of statements of a statement, also those of its handlers and cases."""
+    for _, value in ast.iter_fields(node):
+        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+            yield value
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, (ast.ExceptHandler, ast.match_case)):
+                    yield each.body
+
+
+def _has_line(statement: ast.stmt, line: int) -> bool:
+    return statement.lineno <= line <= (statement.end_lineno or 0)
+
+
+def _leaves(statement: ast.stmt, *, in_loop: bool = False) -> bool:
+    """Whether a statement may leave out the ones that follow it."""
+    if isinstance(statement, ast.Return):
+        return True
+    if isinstance(statement, (ast.Break, ast.Continue)):
+        return not in_loop
+    if isinstance(statement, _DEFINITIONS):
+        return False
+    in_loop = in_loop or isinstance(statement, (ast.For, ast.AsyncFor, ast.While))
+    return any(_leaves(each, in_loop=in_loop) for block in _blocks(statement) for each in block)
+
+
 def _parsed(source: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings(action="ignore"):  # such as of an escape sequence that the program writes

@@ -115,7 +115,10 @@ LINE_OF: Final = {"checkpoint": "line of checkpoint"}
 """Region -> name of the OTHER call of no length at its begin that tells the user's line."""
 CALLER_OF_CHECKPOINT: Final = "caller of checkpoint"
 """Name of such calls for each line of the program from which it was called, in programs that are counted; `bytes` is
-the number of the line, from 0 for the innermost one."""
+the number of the line, from 0 for the innermost one. The last function may leave the checkpoint out."""
+BLOCK_OF_CHECKPOINT: Final = "block of checkpoint"
+"""Name of the call after such a one that tells which lines of its function run where that line does: `site` is the
+first of them, `bytes` is their number."""
 GARBAGE_COLLECTION: Final = "garbage collection"
 """Name of the region of a long garbage collection, which stops all Python of a process."""
 

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from profiler.core.syntax import Objects, called_functions, line_nodes, parsed_line, statements
+from profiler.core.syntax import Objects, block_of, called_functions, line_nodes, parsed_line, statements
 
 
 def test_a_line_that_is_a_statement() -> None:
@@ -105,3 +105,64 @@ def main(given):
 def test_the_objects_of_deep_expressions_and_of_damaged_files() -> None:
     assert [*Objects("run = Runner()\n" + "x = " + " + ".join(["run()"] * 500)).made(2)][:1] == [(1, "Runner")]
     assert [*Objects("x = (").made(1)] == []
+
+
+PROGRAM = """\
+def evaluate_and_save():
+    loss = evaluate()
+    if loss < best:
+        state = {}
+        with open("a") as file:
+            for value in values:
+                if not value:
+                    continue
+            save(state)  # in a block
+        print()
+    log()
+
+
+def early(step):
+    check()
+    if step % 10:
+        return
+    state = {}
+    try:
+        save(state)  # after a return
+    except OSError:
+        save(state)  # in a handler
+
+
+def whole():
+    if verbose:
+        print()
+    save()  # always
+    log()
+
+
+for step in steps:
+    train()
+    save(step)  # in each step
+"""
+
+
+@pytest.mark.parametrize(
+    ("comment", "lines", "is_whole"),
+    [
+        ("in a block", range(4, 11), False),
+        ("after a return", range(18, 23), False),
+        ("in a handler", range(22, 23), False),
+        ("always", range(26, 30), True),
+        ("in each step", range(33, 35), False),
+    ],
+)
+def test_the_lines_that_run_with_a_line(comment: str, lines: range, is_whole: bool) -> None:
+    line = next(number for number, text in enumerate(PROGRAM.splitlines(), 1) if f"# {comment}" in text)
+    assert block_of(PROGRAM, line) == (lines, is_whole)
+
+
+DEEP = "if x:\n    y\n" + "elif x:\n    y\n" * 1199 + "save()\n"
+
+
+@pytest.mark.parametrize(("source", "line"), [("", 1), ("x = 1\n\ny = 2", 2), ("x = (", 1), (DEEP, 2401)])
+def test_where_no_statement_is_there_is_no_block(source: str, line: int) -> None:
+    assert block_of(source, line) is None

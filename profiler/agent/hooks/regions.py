@@ -5,17 +5,19 @@ The map of a streamed dataset is lazy: its time is part of the reads.
 
 from __future__ import annotations
 
+import linecache
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Final
 
 from profiler.agent.hooks import _syncs
 from profiler.agent.patching import DETAILED, STATE, Hook, caller, is_user_file, patch
 from profiler.agent.recorder import Recorder, now
-from profiler.run.tables import CALLER_OF_CHECKPOINT, LINE_OF
+from profiler.core.syntax import Block, block_of
+from profiler.run.tables import BLOCK_OF_CHECKPOINT, CALLER_OF_CHECKPOINT, LINE_OF
 
 _FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "torch": {"checkpoint": ("save", "load")},
@@ -38,6 +40,10 @@ another, and a batch is pinned part by part."""
 
 _MAX_CALLERS: Final = 8
 """Functions of the program from the one that makes a checkpoint outwards. Few lie within the loop of the training."""
+_MAX_BLOCKS: Final = 100
+"""Lines that make checkpoints whose blocks are remembered. A block takes some ms: its file is parsed."""
+_blocks: Final[dict[int, tuple[CodeType, Block | None]]] = {}
+"""By `id(code)` plus the instruction. The code is kept, so that its id is not reused."""
 
 
 class _Thread(threading.local):
@@ -93,8 +99,25 @@ def _record_callers(recorder: Recorder, frame: FrameType | None) -> None:
     while frame is not None and number < _MAX_CALLERS:
         if is_user_file(frame.f_code.co_filename):
             recorder.instant(CALLER_OF_CHECKPOINT, size=number, site=recorder.site(frame))
+            block = _block(frame)
+            if block is not None:
+                code = frame.f_code
+                first = recorder.site_of(code.co_filename, block.lines.start, code.co_qualname)
+                recorder.instant(BLOCK_OF_CHECKPOINT, size=len(block.lines), site=first)
+                if not block.is_whole:
+                    return
             number += 1
         frame = frame.f_back
+
+
+def _block(frame: FrameType) -> Block | None:
+    code = frame.f_code
+    key = id(code) + frame.f_lasti
+    if key not in _blocks and len(_blocks) < _MAX_BLOCKS:
+        linecache.checkcache(code.co_filename)
+        source = "".join(linecache.getlines(code.co_filename, frame.f_globals))
+        _blocks[key] = code, block_of(source, frame.f_lineno)
+    return _blocks[key][1] if key in _blocks else None
 
 
 def _outermost(region: str, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from profiler.run.code_origin import library_sites, project_folder, relative_sit
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Table
 from profiler.run.tables import (
+    BLOCK_OF_CHECKPOINT,
     CALLER_OF_CHECKPOINT,
     GRAPH_BROKEN,
     LINE_OF,
@@ -47,7 +48,9 @@ _HOOKS: Final = {
 EXPECTED_GAUGES: Final = ("loss", "accuracy")
 SOURCE: Final = "counters"
 MAX_SITES: Final = 100
-_NOT_CALLS: Final = ("dataset", "collate", WORKER_OF, TOKENIZED, RECOMPILED, CALLER_OF_CHECKPOINT, *LINE_OF.values())
+_NOT_CALLS: Final = (
+    "dataset", "collate", WORKER_OF, TOKENIZED, RECOMPILED, CALLER_OF_CHECKPOINT, BLOCK_OF_CHECKPOINT, *LINE_OF.values()
+)  # fmt: skip
 """Records of kind OTHER that only name a line or the parent of a worker: nothing was asked of a device."""
 _GAUGE_UNITS: Final = {"device_memory": "bytes"}
 

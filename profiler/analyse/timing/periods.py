@@ -14,10 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, times, union
-from profiler.analyse.window import Window, named_rows, process_rows, thread_rows
+from profiler.analyse.window import Window, has_name, named_rows, process_rows, thread_rows
 from profiler.core.metrics import CHECKPOINT, EVALUATION, ONCE, STARTUP
 from profiler.run.model import Run, Table
-from profiler.run.tables import CALLER_OF_CHECKPOINT, COUNTED, LINE_OF, CallKind, CountKind, StageKind
+from profiler.run.tables import (
+    BLOCK_OF_CHECKPOINT,
+    CALLER_OF_CHECKPOINT,
+    COUNTED,
+    LINE_OF,
+    CallKind,
+    CountKind,
+    StageKind,
+)
 
 _REGION: Final = "checkpoint"
 BACKWARD: Final = "backward"
@@ -174,11 +182,13 @@ def _without(spans: Intervals, moments: Indices) -> Intervals:
 
 
 def _savers(run: Run, window: Window, checkpoints: Intervals) -> frozenset[int]:
-    """The numbers of the lines in functions that make a checkpoint and do nothing else: a copy of the parameters to the
-    CPU belongs to the checkpoint for which it is made.
+    """The numbers of the lines that do nothing but make a checkpoint: a copy of the parameters to the CPU belongs to
+    the checkpoint for which it is made.
 
-    Of the functions that were on the stack, these are the innermost ones that count nothing in a step without a
-    checkpoint, and run no model: neither at their lines nor between one of them and the checkpoint of this step.
+    Of each function that was on the stack, from the innermost one to the first that may leave the checkpoint out, these
+    are the lines that run only with it, if they count nothing in a step without a checkpoint, and run no model: neither
+    themselves nor between one of them and the checkpoint of this step. Where the source is not known, they are all
+    lines of the function.
     """
     steps = _steps(run, window)
     ends, begins = times(steps["end"]), np.append(checkpoints.begin, _NEVER)
@@ -188,24 +198,40 @@ def _savers(run: Run, window: Window, checkpoints: Intervals) -> frozenset[int]:
     counts = process_rows(run.counts, window)
     models = counts[counts["kind"] == CountKind.FLOPS]
     computing, computed = times(models["site"]), np.sort(times(models["time"]))
-    training = {_function(run, number) for number in np.unique(computing[computing >= 0]).tolist()}
+    training = set(np.unique(computing[computing >= 0]).tolist())
     for sites, at in _sites(run, window):
         is_plain = CountedPeriod(CHECKPOINT, plain).span_of(-1, at) >= 0
         following = begins[np.searchsorted(begins, at, "left")]
         is_evaluating = _within(computed, Intervals(at, following)) & (
             np.searchsorted(ends, at, "left") == np.searchsorted(ends, following, "left")
         )
-        training |= {_function(run, number) for number in np.unique(sites[is_plain | is_evaluating]).tolist()}
-    callers = named_rows(run, thread_rows(run.calls, window), CALLER_OF_CHECKPOINT)
-    callers = callers[np.argsort(callers["begin"], kind="stable")]
-    found: set[Function] = set()
+        training |= set(np.unique(sites[is_plain | is_evaluating]).tolist())
+    found: set[int] = set()
     is_inner = True
-    for number, site in zip(callers["bytes"].tolist(), callers["site"].tolist(), strict=True):
-        function = _function(run, site)
-        is_inner = (is_inner or number == 0) and function not in training
+    for number, lines in _callers(run, window):
+        is_inner = (is_inner or number == 0) and not lines & training
         if is_inner:
-            found.add(function)
-    return frozenset(number for number in range(len(run.sites)) if _function(run, number) in found)
+            found |= lines
+    return frozenset(found)
+
+
+def _callers(run: Run, window: Window) -> Iterator[tuple[int, set[int]]]:
+    """For each line on the stack of a checkpoint, from the innermost one outwards: its number there, and the numbers
+    of the lines of its function that run with it."""
+    functions: dict[Function, set[int]] = {}
+    for number in range(len(run.sites)):
+        functions.setdefault(_function(run, number), set()).add(number)
+    callers = named_rows(run, thread_rows(run.calls, window), CALLER_OF_CHECKPOINT, BLOCK_OF_CHECKPOINT)
+    callers = callers[np.argsort(callers["begin"], kind="stable")]
+    is_block = [*has_name(run, callers, BLOCK_OF_CHECKPOINT).tolist(), False]
+    for row in range(len(callers)):
+        if is_block[row]:
+            continue
+        lines = functions[_function(run, callers["site"][row])]
+        if is_block[row + 1]:
+            first, length = run.sites[callers["site"][row + 1]].line, callers["bytes"][row + 1]
+            lines = {number for number in lines if first <= run.sites[number].line < first + length}
+        yield int(callers["bytes"][row]), lines
 
 
 def _imports(run: Run, window: Window) -> frozenset[int]:

@@ -159,6 +159,47 @@ def step("""
     assert lines["evaluation_syncs"].after == (1.0, 1.0)
 
 
+EVALUATING = """\
+def evaluate():
+    model.eval()
+    with torch.no_grad():
+        loss = model(held_out).square().mean()
+    model.train()
+    return loss
+
+
+def evaluate_and_save():
+    global best
+    loss = evaluate()
+    if loss >= best:
+        return
+    best = loss
+    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    with io.BytesIO() as file:
+        torch.save(state, file)
+
+
+def step("""
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_a_function_that_evaluates_and_then_saves_counts_the_same_with_each_seed(every: int, tmp_path: Path) -> None:
+    """With a call in every 7th step all calls save with some seeds, and none with others."""
+    head, _, tail = SAVING.partition("def save")
+    text = head + EVALUATING + tail.partition("def step(")[2].replace("% 2 == 0", f"% {every} == 0")
+    found = [
+        count_seed(seed, tmp_path, text.replace("        evaluate()", "        evaluate_and_save()")) for seed in SEEDS
+    ]
+    assert len({each.totals.get("checkpoint_number", 0) for each in found}) > 1
+    for base in found:
+        for candidate in found:
+            assert overall(compare([base], [candidate], Limits())) == PASS
+        for name in ("operators", "syncs", "allocated_bytes", "evaluation_operators", "evaluation_number"):
+            assert base.totals[name] == found[0].totals[name]
+    saved = next(each for each in found if each.totals.get("checkpoint_number"))
+    assert saved.totals["checkpoint_operators"] == 4 * STEPS, "a clone for each parameter"
+
+
 def test_a_file_keeps_what_is_counted_apart(tmp_path: Path) -> None:
     found, path = count_seed(1, tmp_path), tmp_path / "b.json"
     write(path, section_from([found], RunBuilder(argv=["train.py"]).build(), "python train.py"))
