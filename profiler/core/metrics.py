@@ -68,11 +68,13 @@ STARTUP: Final = "startup_"
 EVALUATION: Final = "evaluation_"
 CHECKPOINT: Final = "checkpoint_"
 ONCE: Final = "once_"
+LOADER: Final = "loader_"
 _PERIODS: Final = {
     STARTUP: "until the first step ended",
     EVALUATION: "per evaluation",
     CHECKPOINT: "per checkpoint",
     ONCE: "in work that occurs once",
+    LOADER: "per batch in loader workers",
 }
 """Beginning of the counters of a period that is no part of the counted steps -> what an amount belongs to."""
 NUMBER: Final = "number"
@@ -173,16 +175,18 @@ COUNTED_IN: Final = {
     EVALUATION: _OF_RARE,
     CHECKPOINT: _OF_RARE,
     ONCE: ("operators", "syncs", "files"),
+    LOADER: ("operators", "allocated_bytes"),
 }
 """Beginning of the counters of a period -> the counters of steps that it has too."""
 
 
 def _of_periods() -> Iterator[Counter]:
-    """The counters of evaluations and checkpoints may not rise. Others, and the peak of memory, are informational."""
+    """The counters of evaluations, checkpoints and loader workers may not rise. Others, and the peak of memory, are
+    informational."""
     by_name = {counter.name: counter for counter in _OF_STEPS}
     for prefix, names in COUNTED_IN.items():
         for name in names:
-            gated = prefix in (EVALUATION, CHECKPOINT) and name != "peak_bytes"
+            gated = prefix in (EVALUATION, CHECKPOINT, LOADER) and name != "peak_bytes"
             yield replace(by_name[name], name=f"{prefix}{name}", label="", needs_device=False, gated=gated)
     for prefix, noun in ((EVALUATION, "evaluation"), (CHECKPOINT, "checkpoint")):
         yield Counter(f"{prefix}{NUMBER}", noun, f"{noun}s", gated=True)

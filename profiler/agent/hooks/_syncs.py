@@ -35,6 +35,8 @@ class _Open(threading.local):
     """The operation that this thread executes: 0, NESTED or LOADING."""
 
     inside: int = 0
+    is_worker = False
+    """Whether this process is a loader's worker; the same for all threads."""
 
 
 OPEN: Final = _Open()
@@ -43,6 +45,7 @@ OPEN: Final = _Open()
 def enter_worker() -> None:
     """This process is a loader's worker: all that its threads do belongs to a loader."""
     _Open.inside = OPEN.inside = LOADING
+    _Open.is_worker = True
 
 
 _plain: dict[type, bool] = {}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Final, cast
 
-from profiler.agent.hooks._syncs import enter_worker
+from profiler.agent.hooks._syncs import OPEN, enter_worker
 from profiler.agent.patching import STATE, Hook, is_user_code, patch
 from profiler.agent.recorder import Recorder, Region, now
 from profiler.run.tables import WORKER_OF, CallKind
@@ -125,11 +125,16 @@ def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callabl
             _record_origin(recorder, "collate", getattr(self, _COLLATE, None))
         thread = recorder.thread
         depth = thread.depth
+        is_counted = bool(recorder.on_mode) and OPEN.is_worker and not depth  # a batch has counts of its own
+        if is_counted:
+            recorder.split()
         thread.depth = depth + 1
         begin = now()
         try:
             return original(self, *args, **kwargs)
         finally:
+            if is_counted:
+                recorder.split()
             recorder.region("dataset", begin, depth)
 
     return fetch

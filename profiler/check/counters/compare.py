@@ -36,7 +36,7 @@ from profiler.check.model import (
     is_earlier,
 )
 from profiler.core.errors import Notice, ProfilerError
-from profiler.core.metrics import CHECKPOINT, COUNTERS, EVALUATION, NUMBER, counter_unit
+from profiler.core.metrics import CHECKPOINT, COUNTED_IN, COUNTERS, EVALUATION, LOADER, NUMBER, counter_unit
 
 GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
 """Counters that may not rise even if no limit names them. Other counters of a program are shown, and checked only where
@@ -47,7 +47,7 @@ KNOWN: Final = tuple(counter.name for counter in COUNTERS)
 """Counters that limits and budgets may name although a run does not count them."""
 MEMORY: Final = ("allocated_bytes", "growth_bytes", "peak_bytes")
 """Endings of the counters of memory, which counts in the blocks that an allocator gives."""
-_TOLERATED: Final = ("allocated_bytes", "peak_bytes")
+_TOLERATED: Final = ("allocated_bytes", "peak_bytes", f"{LOADER}allocated_bytes")
 _TOLERANCE: Final = Limit(absolute=1 << 20, relative=0.001)
 """How far these may rise where no limit names them: a statement that is split keeps a result for longer. 1 MiB are the
 allocations that torch's caching allocator takes from one pool of small blocks (kSmallSize)."""
@@ -220,6 +220,9 @@ def _line(
 
     if code := _ungated(name, limits) or _not_compared(name, ranges, counted, files):
         return ungated(PASS, code)
+    is_of_batches = name.startswith(LOADER) or (scope == WORKER and name in COUNTED_IN[LOADER])
+    if is_of_batches and None in ranges:  # no workers, or batches that all differ
+        return ungated(PASS, "on-one-side")
     if name.startswith(_RARE):
         after = after or _Side.of_none(candidate)
     if name.endswith(MEMORY) and before is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -34,6 +35,7 @@ from profiler.analyse.window import Window, measured_window, named_rows, process
 from profiler.check.counters.files import portable_path, root_folder
 from profiler.check.counters.operators import (
     TableCounts,
+    counter_rows,
     growing_lines,
     prefixed,
     step_counts,
@@ -43,7 +45,7 @@ from profiler.check.counters.operators import (
 )
 from profiler.check.model import OTHER_THREAD, STAGES, Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.metrics import CHECKPOINT, COUNTED_IN, EVALUATION, NUMBER, ONCE
+from profiler.core.metrics import CHECKPOINT, COUNTED_IN, EVALUATION, LOADER, NUMBER, ONCE
 from profiler.report.text import describe
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run, Site, Table
@@ -77,6 +79,11 @@ _COPIES: Final = (CallKind.H2D, CallKind.D2H)
 _STAGES: Final = (*STAGES, OTHER_THREAD)
 _BATCH_REGION: Final = "dataset"
 """Region of a loader's worker around the making of a batch."""
+_WORK: Final = ["site", "name", "count", "bytes"]
+"""What must be equal in two batches in which the same was done."""
+_USUAL: Final = 0.4
+"""Share of the batches that do the same from which on they are usual: of whole and half batches by turns each is a
+half, but for one more or less."""
 _NEVER: Final = np.iinfo(np.int64).max
 
 Mask = npt.NDArray[np.bool_]
@@ -118,6 +125,9 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
         more = step_counts(run, window, of_steps.counts, shown)
         totals, lines = {**dict.fromkeys(_COMPILING, 0.0), **totals, **more.totals}, {**lines, **more.lines}
         growing = growing_lines(run, window, shown)
+        usual, mean = _batch_counts(run, window, shown)
+        totals, lines = totals | usual.totals, lines | usual.lines
+        workers, worker_lines = workers | mean.totals, worker_lines | mean.lines
     for period, part in apart:
         found = _period_counts(run, window, period, part, root)
         totals, lines = totals | found.totals, lines | found.lines
@@ -305,30 +315,53 @@ def _stages(run: Run, window: Window, calls: Table) -> npt.NDArray[np.int64] | N
 def _workers(run: Run, window: Window, root: str) -> tuple[dict[str, float], dict[Location, tuple[Line, ...]]]:
     """Amounts of the loader's workers for as many batches as there are steps, and their lines."""
     batches = _worker_batches(run, window)
-    if batches is None:
+    if not len(batches):
         return {}, {}
-    calls, scale = batches
+    calls, scale = run.calls[_batch_of(run.calls, "begin", batches) >= 0], len(window) / len(batches)
     totals = dict.fromkeys((name for name in active_counters(run) if name not in (WOULD_SYNC, MIGHT_SYNC)), 0.0)
     amounts = {name: scale * each for name, each in _amounts(run, calls).items()}
     totals |= {name: whole(float(each.sum())) for name, each in amounts.items()}
     return totals, _lines(run, calls, root, amounts)
 
 
-def _worker_batches(run: Run, window: Window) -> tuple[Table, float] | None:
-    """Calls of the loader's workers in the batches that finished during the steps, and the factor from these batches to
-    as many as there are steps; None: no worker made any.
+def _batch_counts(run: Run, window: Window, shown: Callable[[str], str]) -> tuple[TableCounts, TableCounts]:
+    """What the loader's workers count for a usual batch, and the mean of all batches for what differs in all of them.
 
-    How many batches a worker is ahead of the steps is left to chance, so whole batches are counted and averaged.
+    Which batches are made during the steps is left to chance. So a usual batch does what many others do, and of several
+    kinds, such as whole batches and half ones, it is the kind that does most. An amount per step is that of one batch.
+    """
+    batches = _worker_batches(run, window)
+    usual, mean = TableCounts({}, {}), TableCounts({}, {})
+    for counter in COUNTED_IN[LOADER] if len(batches) else ():
+        rows = counter_rows(run.counts, counter)
+        number = _batch_of(rows, "time", batches)
+        order = np.lexsort((rows["name"], rows["site"], number))
+        ends = np.searchsorted(number[order], np.arange(len(batches) + 1))
+        works = [rows[order[begin:end]] for begin, end in pairwise(ends.tolist())]
+        kinds = {tuple(work[_WORK].tolist()): work for work in works}
+        numbers = Counter(tuple(work[_WORK].tolist()) for work in works)
+        frequent = (kinds[kind] for kind in kinds if numbers[kind] >= _USUAL * len(works))
+        most = max(frequent, key=lambda work: int(work["bytes"].sum() + work["count"].sum()), default=None)
+        own = rows[number >= 0] if most is None else most
+        weights = np.full(len(own), len(window) / (len(batches) if most is None else 1))
+        amounts = table_counts(run, own, shown, (counter,), weights, peak=0)
+        into = mean if most is None else usual
+        into.totals.update({name: whole(amount) for name, amount in amounts.totals.items()})
+        into.lines.update(amounts.lines)
+    return prefixed(usual, LOADER), mean
+
+
+def _worker_batches(run: Run, window: Window) -> Table:
+    """The batches that the loader's workers finished during the steps, or before them where there are none.
+
+    How many batches a worker is ahead of the steps is left to chance, so whole batches are counted.
     """
     is_worker = run.calls["name"] == _name_number(run, WORKER_OF)
     pids = np.unique(run.calls["pid"][is_worker & (run.calls["bytes"] == window.pid)])
     batches = run.regions[(run.regions["name"] == _name_number(run, _BATCH_REGION)) & np.isin(run.regions["pid"], pids)]
     batches = batches[batches["depth"] == 0]
-    during = batches[(batches["end"] > window.begin[0]) & (batches["end"] <= window.end[-1])]
-    batches = during if len(during) else batches
-    if not len(batches):
-        return None
-    return run.calls[_within(run.calls, batches)], len(window) / len(batches)
+    during: Table = batches[(batches["end"] > window.begin[0]) & (batches["end"] <= window.end[-1])]
+    return during if len(during) else batches
 
 
 def _name_number(run: Run, name: str) -> int:
@@ -336,13 +369,16 @@ def _name_number(run: Run, name: str) -> int:
     return run.names.index(name) if name in run.names else -2
 
 
-def _within(calls: Table, regions: Table) -> Mask:
-    """Calls that began in a region of their thread; the regions of a thread do not overlap."""
-    inside = np.zeros(len(calls), np.bool_)
-    for pid, tid in np.unique(regions[["pid", "tid"]]).tolist():
-        thread = regions[(regions["pid"] == pid) & (regions["tid"] == tid)]
-        thread = thread[np.argsort(thread["begin"], kind="stable")]
-        rows = np.flatnonzero((calls["pid"] == pid) & (calls["tid"] == tid))
-        index = np.searchsorted(thread["begin"], calls["begin"][rows], "right") - 1
-        inside[rows] = (index >= 0) & (calls["begin"][rows] <= thread["end"][index])
-    return inside
+def _batch_of(rows: Table, column: str, batches: Table) -> Indices:
+    """For each row the batch in which its thread was then, or its process where the thread is not known; -1: none. The
+    batches of a thread do not overlap."""
+    found = np.full(len(rows), -1)
+    for pid, tid in np.unique(batches[["pid", "tid"]]).tolist():
+        own = np.flatnonzero((batches["pid"] == pid) & (batches["tid"] == tid))
+        own = own[np.argsort(batches["begin"][own], kind="stable")]
+        is_same = rows["pid"] == pid
+        at = np.flatnonzero(is_same & (rows["tid"] == tid) if "tid" in (rows.dtype.names or ()) else is_same)
+        index = np.searchsorted(batches["begin"][own], rows[column][at], "right") - 1
+        inside = (index >= 0) & (rows[column][at] <= batches["end"][own][index])
+        found[at[inside]] = own[index[inside]]
+    return times(found)

@@ -43,6 +43,12 @@ class TableCounts:
     lines: dict[Location, tuple[Line, ...]]
 
 
+def counter_rows(rows: Table, counter: str) -> Table:
+    """Those rows of the table `counts` that a counter counts."""
+    own: Table = rows[rows["kind"] == _COUNTERS[counter][0]]
+    return own
+
+
 def step_counts(run: Run, window: Window, rows: Table, shown: Callable[[str], str]) -> TableCounts:
     """The counters of the table `counts` in the steps of a window.
 

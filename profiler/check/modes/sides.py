@@ -24,7 +24,7 @@ from profiler.check.speed.interleave import STEPS, WARMUP, record_steps
 from profiler.check.worktree.prepare import SourceDiff
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.masking import shown_command
-from profiler.core.metrics import CHECKPOINT, EVALUATION, NUMBER
+from profiler.core.metrics import CHECKPOINT, EVALUATION, LOADER, NUMBER
 from profiler.record.schedule import STEPS_FILES, trainers
 from profiler.report.text import step_text
 from profiler.run.load import load
@@ -257,7 +257,8 @@ def not_seen(recordings: Recordings, unreached: Sequence[str] = (), *, looked: i
         missing = {"evaluation": is_hooked and not occurs(stages)}
     loaders = run.info.facts.get("loaders")
     numbers = [each.get("num_workers") or 0 for each in loaders.values()] if isinstance(loaders, dict) else []
-    workers = 0 if any(each.workers for each in recordings.counted) else sum(numbers)
+    is_counted = any(each.workers or f"{LOADER}operators" in each.totals for each in recordings.counted)
+    workers = 0 if is_counted else sum(numbers)
     values = {"missing": [name for name, is_missing in missing.items() if is_missing], "workers": workers}
     values |= {"looked": looked} if looked else {}
     return (Notice("not-seen", {**values, "lines": list(unreached)}),) if any(values.values()) or unreached else ()
