@@ -113,21 +113,24 @@ def is_earlier(stage: str, other: str) -> bool:
     return {stage, other} <= set(STAGES) and STAGES.index(stage) < STAGES.index(other)
 
 
-class Location(NamedTuple):
-    """Where something is counted."""
+class CountedLine(NamedTuple):
+    """A line of code at which something is counted. The order of the fields is that of lines."""
 
     counter: str
     file: str
     """As shown to people."""
+    number: int
     function: str
     operation: str
     """What the program calls; of `operators`, the name of the operator. Empty: the counter implies it."""
+    text: str = ""
+    """It distinguishes a moved line from a new one."""
     stage: str = ""
     """One of STAGES, or OTHER_THREAD; empty: the counter has no stages, or they are not known."""
 
-
-Line = tuple[int, float, str]
-"""Line number, amount, and text of the line; the text distinguishes a moved line from a new one."""
+    def may_become(self, line: CountedLine) -> bool:
+        """Whether a wait here may be one at another line without waiting earlier in a step."""
+        return self.stage == line.stage or is_earlier(self.stage, line.stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +142,9 @@ class Counted:
     """Counter -> amount in all measured steps of the stepping process: syncs, would_sync, h2d, h2d_bytes, ..."""
     workers: Mapping[str, float] = field(default_factory=dict)
     """Totals of the loader's workers."""
-    lines: Mapping[Location, tuple[Line, ...]] = field(default_factory=dict)
-    """Each location has lines with their amounts in all measured steps."""
-    worker_lines: Mapping[Location, tuple[Line, ...]] = field(default_factory=dict)
+    lines: Mapping[CountedLine, float] = field(default_factory=dict)
+    """Line -> its amount in all measured steps."""
+    worker_lines: Mapping[CountedLine, float] = field(default_factory=dict)
     """Lines of the loader's workers."""
     not_counted: tuple[str, ...] = ()
     """These counters are unknown (not 0), because the process ran without a device."""

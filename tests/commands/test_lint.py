@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from profiler.__main__ import main
-from profiler.check.model import Change, LibraryLine, LintFinding, LintResult
+from profiler.check.model import Change, CountedLine, LibraryLine, LintFinding, LintResult
 from profiler.check.modes import lint
 from profiler.check.modes.lint import find, lint_json, lint_lines, pinned_copy
 from profiler.core.errors import ProfilerError
@@ -36,17 +36,10 @@ while True:  # no optimizer: the first one of a process imports torch's compiler
 LINES = PROGRAM.splitlines()
 
 
-def rules(
-    *lines: tuple[tuple[str, str, str, str], tuple[int, float, str]], growing: Sequence[tuple[str, int]] = ()
-) -> dict[int, str]:
+def rules(*lines: tuple[CountedLine, float], growing: Sequence[tuple[str, int]] = ()) -> dict[int, str]:
     """Line -> rule, for lines that were counted in 20 steps."""
     findings = find(one(lines=lines_of(*lines), growing=growing), lambda *_: "")
     return {finding.change.line: finding.rule for finding in findings}
-
-
-def copy(line: int, amount: float, counter: str, text: str) -> tuple[tuple[str, str, str, str], tuple[int, float, str]]:
-    (name, file, function, _), where = at(line, amount, text, counter=counter)
-    return (name, file, function, "to pageable"), where
 
 
 def test_what_happens_in_every_step_is_a_finding() -> None:
@@ -62,13 +55,12 @@ def test_what_happens_in_every_step_is_a_finding() -> None:
 
 def test_a_copy_is_one_finding_and_not_also_a_wait() -> None:
     for text, rule in (("x = torch.zeros(4).to(device)", "made-on-host"), ("x = x.to(device)", "pageable-copies")):
-        rows = [copy(3, 20, counter, text) for counter in ("h2d", "syncs", "h2d_bytes")]
+        rows = [at(3, 20, text, counter=name, operation="to pageable") for name in ("h2d", "syncs", "h2d_bytes")]
         assert rules(*rows) == {3: rule}
 
 
-def pinned(line: int, counter: str) -> tuple[tuple[str, str, str, str], tuple[int, float, str]]:
-    (name, file, function, _), where = copy(line, 20, counter, "for batch in loader:")
-    return (name, file, function, "to pinned"), where
+def pinned(line: int, counter: str) -> tuple[CountedLine, float]:
+    return at(line, 20, "for batch in loader:", counter=counter, operation="to pinned")
 
 
 def test_a_copy_of_pinned_memory_is_a_finding_only_where_the_host_waits() -> None:
@@ -80,9 +72,8 @@ def test_a_copy_of_pinned_memory_is_a_finding_only_where_the_host_waits() -> Non
 
 def test_a_test_of_a_mask_that_selects_is_cured_with_the_selection() -> None:
     rows = [
-        ((counter, file, function, operation), where)
+        at(line, 20, text, counter="syncs", operation=operation)
         for operation, line, text in (("bool", 3, "if mask.any():"), ("nonzero", 4, "rows = mask.nonzero()"))
-        for (counter, file, function, _), where in [at(line, 20, text, counter="syncs")]
     ]
     first, second = find(one(lines=lines_of(*rows)), lambda *_: "")
     assert first.fix == second.fix
@@ -97,8 +88,7 @@ def test_the_line_that_makes_the_object_is_named() -> None:
         for number, name in ((7, "GradScaler"), (8, "Optimizer"))
     }
     for source, line in (("scaler.step(optimizer)", 7), ("optimizer.step()", 8), ("timer.step()", 0)):
-        (name, file, function, _), where = at(3, 20, source, counter="syncs")
-        counted = one(lines=lines_of(((name, file, function, "item"), where)))
+        counted = one(lines=lines_of(at(3, 20, source, counter="syncs")))
         (found,) = find(counted, lambda *_: "", made=made)
         assert (found.made_at.line if found.made_at else 0) == line
         shown = "\n".join(lint_lines(LintResult((found,), 8, 1.0)))
@@ -110,15 +100,14 @@ def test_the_summary_comes_last() -> None:
 
 
 def fix_of(operation: str, source: str) -> str:
-    (name, file, function, _), where = at(3, 20, source, counter="syncs")
-    (found,) = find(one(lines=lines_of(((name, file, function, operation), where))), lambda *_: "")
+    (found,) = find(one(lines=lines_of(at(3, 20, source, counter="syncs", operation=operation))), lambda *_: "")
     return found.fix
 
 
 def test_the_line_of_a_library_decides_about_the_cure_before_that_of_the_program() -> None:
-    (name, file, function, _), where = at(3, 20, "batch = FragmentBatch(columns, lengths)", counter="syncs")
-    lines = lines_of(((name, file, function, "bool"), where))
+    lines = lines_of(at(3, 20, "batch = FragmentBatch(columns, lengths)", counter="syncs", operation="bool"))
     library = LibraryLine("rollkit/__init__.py", 11, "FragmentBatch.__init__", "self.longest = int(max(lengths))")
+    file = "train.py"
     (found,) = find(one(lines=lines), lambda *_: "", {(file, 3, "bool"): library})
     assert "built-in functions" in found.fix
     screen = list(lint_lines(LintResult((found,), 8, 1.0)))

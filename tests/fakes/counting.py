@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from profiler.check.model import Counted
+from profiler.check.model import Counted, CountedLine
 
-Key = tuple[str, str, str, str]
-Lines = Mapping[Key, tuple[tuple[int, float, str], ...]]
+Lines = Mapping[CountedLine, float]
 
 
 def one(
@@ -35,13 +35,14 @@ def at(
     counter: str = "would_sync",
     file: str = "train.py",
     function: str = "main",
-) -> tuple[Key, tuple[int, float, str]]:
-    """One line at which `.item()` was counted; for `lines_of`."""
-    return (counter, file, function, "item"), (line, amount, text)
+    operation: str = "item",
+) -> tuple[CountedLine, float]:
+    """One line at which an operation was counted; for `lines_of`."""
+    return CountedLine(counter, file, line, function, operation, text), amount
 
 
-def lines_of(*lines: tuple[Key, tuple[int, float, str]]) -> dict[Key, tuple[tuple[int, float, str], ...]]:
-    found: dict[Key, tuple[tuple[int, float, str], ...]] = {}
-    for key, line in lines:
-        found[key] = (*found.get(key, ()), line)
+def lines_of(*lines: tuple[CountedLine, float]) -> Lines:
+    found: dict[CountedLine, float] = defaultdict(float)
+    for line, amount in lines:
+        found[line] += amount
     return found

@@ -22,7 +22,7 @@ from profiler.agent.patching import STATE
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
 from profiler.check.counters.files import content_ids, file_changes
-from profiler.check.model import Counted, CounterLine, Limits, Line, Location
+from profiler.check.model import Counted, CountedLine, CounterLine, Limits
 from profiler.run.tables import ENV_COUNT
 from tests.fakes.watched import watched
 
@@ -290,12 +290,13 @@ def count(text: str, file: str, folder: Path) -> Counted:
         return len(places) - 1
 
     totals: dict[str, float] = dict.fromkeys(("syncs", "h2d", "d2h", "operators", "growth_bytes"), 0.0)
-    sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
+    lines: dict[CountedLine, float] = defaultdict(float)
 
     def add(counter: str, number: int, function: str, operation: str, amount: float) -> None:
         totals[counter] += amount
         if amount > 0:
-            sums[counter, file, function, operation][number, " ".join(source[number - 1].split())[:80]] += amount
+            text = " ".join(source[number - 1].split())[:80]
+            lines[CountedLine(counter, file, number, function, operation, text)] += amount
 
     counter = OperatorCounter(site, lambda name: name == str(path), lambda: None)
     operators, growth, events = _run(text, path, counter)
@@ -309,10 +310,6 @@ def count(text: str, file: str, folder: Path) -> Counted:
         for name in _counters_of(event) if where is not None else ():
             add(name, where.line, where.function, event.name, calls)
     totals["growth_bytes"] = max(0.0, totals["growth_bytes"])
-    lines: dict[Location, tuple[Line, ...]] = {
-        location: tuple((number, amount, text) for (number, text), amount in sorted(each.items()))
-        for location, each in sums.items()
-    }
     return Counted(STEPS, totals, {}, lines)
 
 

@@ -46,7 +46,7 @@ from profiler.check.counters.files import (
 )
 from profiler.check.counters.lines import changed_lines
 from profiler.check.counters.operators import whole
-from profiler.check.model import Counted, Line, Location
+from profiler.check.model import Counted, CountedLine
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.files import locked, read_bytes
 from profiler.core.masking import masked_command
@@ -439,7 +439,7 @@ def section_from(
 
 def counted_files(counted: Iterable[Counted]) -> set[str]:
     """The files in which something was counted."""
-    return {file for process in counted for lines in (process.lines, process.worker_lines) for _, file, *_ in lines}
+    return {line.file for process in counted for lines in (process.lines, process.worker_lines) for line in lines}
 
 
 def _ranges(counted: Sequence[Counted], amounts: Callable[[Counted], Mapping[str, float]]) -> dict[str, Range]:
@@ -448,48 +448,33 @@ def _ranges(counted: Sequence[Counted], amounts: Callable[[Counted], Mapping[str
     return {name: (min(values), max(values)) for name, values in per_step.items()}
 
 
-def _rows(
-    counted: Sequence[Counted], lines: Callable[[Counted], Mapping[Location, tuple[Line, ...]]]
-) -> tuple[Row, ...]:
+def _rows(counted: Sequence[Counted], lines: Callable[[Counted], Mapping[CountedLine, float]]) -> tuple[Row, ...]:
     """The largest amounts of all processes, per step."""
-    largest: dict[tuple[Location, int, str], float] = {}
+    largest: dict[CountedLine, float] = {}
     for process in counted:
-        for location, own_lines in lines(process).items():
-            place = Location(*location)
-            if place.counter.startswith((STARTUP, ONCE)):  # nothing compares them by line
-                continue
-            for line, amount, text in own_lines:
-                key = place, line, text
-                largest[key] = max(largest.get(key, 0.0), amount / process.steps)
-    return tuple(
-        sorted(
-            Row(place.counter, place.file, line, place.function, place.operation, amount, text, place.stage)
-            for (place, line, text), amount in largest.items()
-        )
-    )
+        for line, amount in lines(process).items():
+            if not line.counter.startswith((STARTUP, ONCE)):  # nothing compares them by line
+                largest[line] = max(largest.get(line, 0.0), amount / process.steps)
+    return tuple(sorted(Row(*line[:5], amount, *line[5:]) for line, amount in largest.items()))
 
 
 def as_processes(section: BaselineSection) -> tuple[Counted, ...]:
     """The lowest and the highest amounts of a section, as two processes that counted them."""
     steps = section.steps
+    lines, worker_lines = (
+        {CountedLine(*row[:5], *row[6:]): whole(row.amount * steps) for row in rows}
+        for rows in (section.sites, section.worker_sites)
+    )
     return tuple(
         Counted(
             steps,
             {name: whole(ends[end] * steps) for name, ends in section.counters.items()},
             {name: whole(ends[end] * steps) for name, ends in section.workers.items()},
-            _lines_by_location(section.sites, steps),
-            _lines_by_location(section.worker_sites, steps),
+            lines,
+            worker_lines,
         )
         for end in (0, 1)
     )
-
-
-def _lines_by_location(rows: Sequence[Row], steps: int) -> dict[Location, tuple[Line, ...]]:
-    lines: dict[Location, tuple[Line, ...]] = {}
-    for row in rows:
-        location = Location(row.counter, row.file, row.function, row.operation, row.stage)
-        lines[location] = (*lines.get(location, ()), (row.line, whole(row.amount * steps), row.text))
-    return lines
 
 
 # ---------------------------------------------------------------- what an update changes, and what it leaves

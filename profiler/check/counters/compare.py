@@ -323,7 +323,7 @@ def _budgeted(line: CounterLine, candidate: Sequence[Counted], budget: Budget | 
             is_risen=line.state == FAIL,
             reasons=(reason, *line.reasons),
             exceeded=amount,
-            largest=tuple(change_of(line.counter, pair) for pair in pairs),
+            largest=tuple(change_of(pair) for pair in pairs),
         )
     return line
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -37,18 +38,18 @@ from profiler.check.counters.operators import (
     TableCounts,
     counter_rows,
     growing_lines,
+    line_at,
     prefixed,
     step_counts,
-    stored_text,
     table_counts,
     whole,
 )
-from profiler.check.model import OTHER_THREAD, STAGES, Counted, Line, Location
+from profiler.check.model import OTHER_THREAD, STAGES, Counted, CountedLine
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.metrics import CHECKPOINT, COUNTED_IN, EVALUATION, LOADER, NUMBER, ONCE
 from profiler.report.text import describe
 from profiler.run.code_origin import working_folder
-from profiler.run.model import Run, Site, Table
+from profiler.run.model import Run, Table
 from profiler.run.tables import (
     COUNTED,
     GRAPH_BROKEN,
@@ -88,6 +89,8 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 Mask = npt.NDArray[np.bool_]
 Amounts = dict[str, npt.NDArray[np.float64]]
+Shown = Callable[[str], str]
+"""Names a file as sites of the check have it."""
 
 
 def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = "") -> Counted:
@@ -109,17 +112,13 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
         raise ProfilerError(f"nothing can be counted in {run.path}: {why}", Exit.NOT_COMPARABLE)
     if lost := next((problem for problem in run.problems if problem.code == "process-stopped"), None):
         raise ProfilerError(f"what was counted in {run.path} is incomplete: {describe(lost)}", Exit.NOT_COMPARABLE)
-    root = root_folder(folder or working_folder(run), run.info.argv)
+    shown = partial(portable_path, folder=root_folder(folder or working_folder(run), run.info.argv))
     of_steps, apart, left_out = _divided(run, window)
     totals = _totals(run, window, left_out)
-    workers, worker_lines = _workers(run, window, root)
+    workers, worker_lines = _workers(run, window, shown)
     calls = of_steps.calls
-    lines, growing = _lines(run, calls, root, stages=_stages(run, window, calls)), frozenset[tuple[str, int]]()
+    lines, growing = _lines(run, calls, shown, stages=_stages(run, window, calls)), frozenset[tuple[str, int]]()
     if COUNTED in run.info.facts:
-
-        def shown(file: str) -> str:
-            return portable_path(file, root)
-
         compilations = _amounts(run, calls)
         totals |= {name: float(compilations[name].sum()) for name in _COMPILING if name in compilations}
         more = step_counts(run, window, of_steps.counts, shown)
@@ -129,7 +128,7 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
         totals, lines = totals | usual.totals, lines | usual.lines
         workers, worker_lines = workers | mean.totals, worker_lines | mean.lines
     for period, part in apart:
-        found = _period_counts(run, window, period, part, root)
+        found = _period_counts(run, window, period, part, shown)
         totals, lines = totals | found.totals, lines | found.lines
     return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals), growing)
 
@@ -176,21 +175,21 @@ def _divided(run: Run, window: Window) -> tuple[_Part, list[tuple[CountedPeriod,
     return part(inside & (period < 0), span, count_period < 0, count_span), apart, left_out
 
 
-def _period_counts(run: Run, window: Window, period: CountedPeriod, part: _Part, root: str) -> TableCounts:
+def _period_counts(run: Run, window: Window, period: CountedPeriod, part: _Part, shown: Shown) -> TableCounts:
     """Count a period. An amount per step is then that of one evaluation, or of one checkpoint."""
     names, steps = COUNTED_IN[period.prefix], len(window)
     weights = steps * span_weights(part.counts, part.count_spans)
-    found = table_counts(run, part.counts, lambda file: portable_path(file, root), names, weights, peak=steps)
+    found = table_counts(run, part.counts, shown, names, weights, peak=steps)
     weights = steps * span_weights(part.calls, part.call_spans)
     amounts = {name: each * weights for name, each in _amounts(run, part.calls).items() if name in names}
     totals = {**found.totals, **{name: float(each.sum()) for name, each in amounts.items()}}
     totals = {name: amount for name, amount in totals.items() if amount}
-    lines = {**found.lines, **_lines(run, part.calls, root, amounts)}
+    lines = {**found.lines, **_lines(run, part.calls, shown, amounts)}
     if period.prefix in (EVALUATION, CHECKPOINT):
         totals[NUMBER] = float((window.step_rows(period.spans.begin) >= 0).sum())
     if period.prefix == CHECKPOINT:
         made = lines_of_checkpoints(run, window)
-        lines |= _lines(run, made, root, {NUMBER: (window.step_rows(made["begin"]) >= 0).astype(np.float64)})
+        lines |= _lines(run, made, shown, {NUMBER: (window.step_rows(made["begin"]) >= 0).astype(np.float64)})
     return prefixed(TableCounts(totals, lines), period.prefix)
 
 
@@ -263,14 +262,14 @@ def _amounts(run: Run, calls: Table) -> Amounts:
 
 
 def _lines(
-    run: Run, calls: Table, root: str, amounts: Amounts | None = None, *, stages: npt.NDArray[np.int64] | None = None
-) -> dict[Location, tuple[Line, ...]]:
+    run: Run, calls: Table, shown: Shown, amounts: Amounts | None = None, *, stages: npt.NDArray[np.int64] | None = None
+) -> dict[CountedLine, float]:
     """The lines with their amounts.
 
     :param amounts: of each call, by counter; None: those of `_amounts`.
     :param stages: of each call, its place in _STAGES.
     """
-    sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
+    lines: dict[CountedLine, float] = defaultdict(float)
     for counter, of_calls in (_amounts(run, calls) if amounts is None else amounts).items():
         rows = np.arange(len(calls)) if counter == NUMBER else np.flatnonzero(of_calls)
         staged = stages[rows] if stages is not None and counter == "syncs" else np.full(len(rows), -1)
@@ -280,15 +279,9 @@ def _lines(
             keys.tolist(), np.bincount(group.ravel(), of_calls[rows]).tolist(), strict=True
         ):
             stage = "" if stage_number < 0 else _STAGES[stage_number]
-            site = run.sites[number] if number >= 0 else Site("", 0, "")
-            operation = run.names[name]
-            operation = "" if counter in (operation, NUMBER) else operation
-            location = Location(counter, portable_path(site.file, root), site.function, operation, stage)
-            sums[location][site.line, stored_text(site.source)] += amount
-    return {
-        location: tuple((line, whole(amount), line_text) for (line, line_text), amount in sorted(lines.items()))
-        for location, lines in sums.items()
-    }
+            operation = "" if counter in (run.names[name], NUMBER) else run.names[name]
+            lines[line_at(run, number, shown, counter, operation, stage=stage)] += amount
+    return {line: whole(amount) for line, amount in lines.items()}
 
 
 def _stages(run: Run, window: Window, calls: Table) -> npt.NDArray[np.int64] | None:
@@ -312,7 +305,7 @@ def _stages(run: Run, window: Window, calls: Table) -> npt.NDArray[np.int64] | N
 # ---------------------------------------------------------------- loaders
 
 
-def _workers(run: Run, window: Window, root: str) -> tuple[dict[str, float], dict[Location, tuple[Line, ...]]]:
+def _workers(run: Run, window: Window, shown: Shown) -> tuple[dict[str, float], dict[CountedLine, float]]:
     """Amounts of the loader's workers for as many batches as there are steps, and their lines."""
     batches = _worker_batches(run, window)
     if not len(batches):
@@ -321,10 +314,10 @@ def _workers(run: Run, window: Window, root: str) -> tuple[dict[str, float], dic
     totals = dict.fromkeys((name for name in active_counters(run) if name not in (WOULD_SYNC, MIGHT_SYNC)), 0.0)
     amounts = {name: scale * each for name, each in _amounts(run, calls).items()}
     totals |= {name: whole(float(each.sum())) for name, each in amounts.items()}
-    return totals, _lines(run, calls, root, amounts)
+    return totals, _lines(run, calls, shown, amounts)
 
 
-def _batch_counts(run: Run, window: Window, shown: Callable[[str], str]) -> tuple[TableCounts, TableCounts]:
+def _batch_counts(run: Run, window: Window, shown: Shown) -> tuple[TableCounts, TableCounts]:
     """What the loader's workers count for a usual batch, and the mean of all batches for what differs in all of them.
 
     Which batches are made during the steps is left to chance. So a usual batch does what many others do, and of several

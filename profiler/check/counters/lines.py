@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import Final
 
 from profiler.check.counters.files import FileChange
-from profiler.check.model import Change, ChangeKind, Counted, Location, is_earlier
+from profiler.check.model import Change, ChangeKind, Counted, CountedLine
 from profiler.core.metrics import ONCE, STARTUP
 
 _MAX_EDIT: Final = 8
@@ -27,29 +27,12 @@ _SIMILAR: Final = 0.7
 `total = loss.item()` have 0.97, `total += loss.item()` and `norm = grads.item()` have 0.62."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SourceLine:
-    """A line of a side at which something was counted. The order of the fields is that of lines."""
-
-    file: str
-    number: int
-    operation: str
-    text: str
-    function: str
-    stage: str = ""
-    """See `Location`."""
-
-    def may_become(self, line: SourceLine) -> bool:
-        """Whether a wait here may be one at another line without waiting earlier in a step."""
-        return self.stage == line.stage or is_earlier(self.stage, line.stage)
-
-
 @dataclass(frozen=True, slots=True)
 class LinePair:
     """A line of the candidate and what it was; one of them is None where the line is new, or gone."""
 
-    base: SourceLine | None
-    candidate: SourceLine | None
+    base: CountedLine | None
+    candidate: CountedLine | None
     before: float
     """What the line of the base counted, as far as it belongs to this line."""
     after: float
@@ -58,7 +41,7 @@ class LinePair:
 Payment = tuple[LinePair, LinePair, float]
 """A pair whose amount fell, one whose amount rose, and how much of this is the same work at another line."""
 
-_TEXTS: Final[tuple[Callable[[SourceLine], Hashable], ...]] = (
+_TEXTS: Final[tuple[Callable[[CountedLine], Hashable], ...]] = (
     lambda line: (line.file, line.number, line.function, line.operation, line.stage, line.text),
     lambda line: line.text and (line.file, line.function, line.operation, line.stage, line.text),
     lambda line: line.text and (line.file, line.operation, line.stage, line.text),  # in a function of another name
@@ -78,8 +61,8 @@ def is_equal(first: float, second: float) -> bool:
 
 
 def pair_lines(
-    before: Mapping[SourceLine, float],
-    after: Mapping[SourceLine, float],
+    before: Mapping[CountedLine, float],
+    after: Mapping[CountedLine, float],
     changes: Sequence[FileChange] = (),
     *,
     most: float = _MAX_EDIT,
@@ -104,12 +87,12 @@ def pair_lines(
 class _Matching:
     """The lines of both sides that have no counterpart yet."""
 
-    def __init__(self, before: Mapping[SourceLine, float], after: Mapping[SourceLine, float]) -> None:
+    def __init__(self, before: Mapping[CountedLine, float], after: Mapping[CountedLine, float]) -> None:
         self._before, self._after = before, after
         self.base, self.candidate = dict.fromkeys(sorted(before)), dict.fromkeys(sorted(after))
         self.pairs: list[LinePair] = []
 
-    def _pair(self, base: SourceLine, candidate: SourceLine) -> None:
+    def _pair(self, base: CountedLine, candidate: CountedLine) -> None:
         if base in self.base and candidate in self.candidate:
             del self.base[base], self.candidate[candidate]
             self.pairs.append(LinePair(base, candidate, self._before[base], self._after[candidate]))
@@ -126,9 +109,9 @@ class _Matching:
                 if base is not None:
                     self._pair(base, line)
 
-    def by_identity(self, identity: Callable[[SourceLine], Hashable]) -> None:
+    def by_identity(self, identity: Callable[[CountedLine], Hashable]) -> None:
         """Lines with an equal identity, the nearest first where several are alike."""
-        lines: dict[Hashable, list[SourceLine]] = defaultdict(list)
+        lines: dict[Hashable, list[CountedLine]] = defaultdict(list)
         for line in self.base:
             lines[identity(line)].append(line)
         pairs = [(base, line) for line in self.candidate if (key := identity(line)) for base in lines.get(key, ())]
@@ -150,12 +133,12 @@ class _Matching:
                         del self.candidate[line]
                     yield from self._shared(base, candidate)
 
-    def _shared(self, base: Sequence[SourceLine], candidate: Sequence[SourceLine]) -> Iterator[LinePair]:
+    def _shared(self, base: Sequence[CountedLine], candidate: Sequence[CountedLine]) -> Iterator[LinePair]:
         """The amounts of an edited place, given to its lines in the order in which they resemble the former ones."""
         left = {line: self._before[line] for line in base}
         pairs = [(_ratio(old.text, new.text), old, new) for new in candidate for old in base if old.may_become(new)]
         wanted = {line: self._after[line] for line in candidate}
-        given: dict[SourceLine, tuple[SourceLine, float]] = {}
+        given: dict[CountedLine, tuple[CountedLine, float]] = {}
         for _, old, new in sorted(pairs, key=lambda pair: (-pair[0], pair[2].number, pair[1].number)):
             amount = min(left[old], wanted[new])
             if amount:
@@ -174,7 +157,7 @@ class _Matching:
         old = {(change.base, number): group for group, (change, lines, _) in enumerate(groups) for number in lines}
         new = {(change.candidate, number): group for group, (change, _, lines) in enumerate(groups) for number in lines}
         known = {change.candidate for change in changes}
-        lines: dict[Hashable, list[SourceLine]] = defaultdict(list)
+        lines: dict[Hashable, list[CountedLine]] = defaultdict(list)
         for line in self.base:
             lines[line.file, line.function, line.operation, line.stage].append(line)
         pairs = []
@@ -290,8 +273,8 @@ def scaled_amounts(
 
 
 def ends(
-    amounts: Mapping[SourceLine, Sequence[float]], end: Callable[[Sequence[float]], float]
-) -> dict[SourceLine, float]:
+    amounts: Mapping[CountedLine, Sequence[float]], end: Callable[[Sequence[float]], float]
+) -> dict[CountedLine, float]:
     """The least or the most of all processes at each line."""
     return {line: end(values) for line, values in amounts.items()}
 
@@ -332,7 +315,7 @@ def changed_lines(
         pairs = list(paid(pairs, equal_payments(pairs)))
     changes = []
     for pair in pairs:
-        change = change_of(counter, pair)
+        change = change_of(pair)
         if pair.candidate is None or change.kind in (ChangeKind.SHRANK, ChangeKind.VANISHED):
             lowest = min(before[pair.base]) if pair.base else 0.0
             highest = max(after[pair.candidate]) if pair.candidate else 0.0
@@ -349,13 +332,13 @@ def _order(change: Change) -> tuple[bool, float, str, int, str]:
     return is_old, change.before - change.after, change.file, change.line, change.operation
 
 
-def change_of(counter: str, pair: LinePair) -> Change:
-    """What became of a line of a counter."""
+def change_of(pair: LinePair) -> Change:
+    """What became of a line."""
     line = pair.candidate or pair.base
     assert line is not None, "a pair has a line"
     same = is_equal(pair.before, pair.after)
     return Change(
-        counter,
+        line.counter,
         line.file,
         line.number,
         line.function,
@@ -372,27 +355,23 @@ def change_of(counter: str, pair: LinePair) -> Change:
 
 def amounts_by_line(
     counter: str, side: Sequence[Counted], workers: bool = False, *, is_exact: bool = False
-) -> dict[SourceLine, list[float]]:
+) -> dict[CountedLine, list[float]]:
     """Each line with its amount per step in every process.
 
     :param is_exact: whether the operators of a line, and its waits in several stages of a step, are lines of their own.
     """
-    amounts: dict[SourceLine, list[float]] = defaultdict(lambda: [0.0] * len(side))
+    amounts: dict[CountedLine, list[float]] = defaultdict(lambda: [0.0] * len(side))
     for index, process in enumerate(side):
-        for key, lines in (process.worker_lines if workers else process.lines).items():
-            place = Location(*key)
-            if place.counter != counter:
-                continue
-            operation = place.operation if is_exact or not counter.endswith(_OPERATORS) else ""
-            stage = place.stage if is_exact else ""
-            for number, amount, text in lines:
-                line = SourceLine(place.file, number, operation, text, place.function, stage)
-                amounts[line][index] += amount / process.steps
+        for line, amount in (process.worker_lines if workers else process.lines).items():
+            if line.counter == counter:
+                operation = "" if counter.endswith(_OPERATORS) else line.operation
+                place = line if is_exact else line._replace(operation=operation, stage="")
+                amounts[place][index] += amount / process.steps
     return dict(sorted(amounts.items()))
 
 
 def _operator_payments(
-    pairs: Sequence[LinePair], before: Mapping[SourceLine, float], after: Mapping[SourceLine, float]
+    pairs: Sequence[LinePair], before: Mapping[CountedLine, float], after: Mapping[CountedLine, float]
 ) -> Iterator[Payment]:
     """What is gone pays for what is new where the program executes as many operators of each name as before.
 

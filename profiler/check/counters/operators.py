@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.window import Window, process_rows
-from profiler.check.model import Line, Location
+from profiler.check.model import CountedLine
 from profiler.run.model import Run, Site, Table
 from profiler.run.tables import CountKind
 
@@ -40,7 +40,7 @@ class TableCounts:
     """Amounts in all measured steps, and the lines with their amounts."""
 
     totals: dict[str, float]
-    lines: dict[Location, tuple[Line, ...]]
+    lines: dict[CountedLine, float]
 
 
 def counter_rows(rows: Table, counter: str) -> Table:
@@ -69,7 +69,7 @@ def prefixed(counts: TableCounts, prefix: str) -> TableCounts:
     """Counts under the names that a period has for them."""
     return TableCounts(
         {f"{prefix}{name}": whole(amount) for name, amount in counts.totals.items()},
-        {place._replace(counter=f"{prefix}{place.counter}"): each for place, each in counts.lines.items()},
+        {line._replace(counter=f"{prefix}{line.counter}"): amount for line, amount in counts.lines.items()},
     )
 
 
@@ -101,7 +101,7 @@ def table_counts(
     :param peak: the weight of the peak.
     """
     totals: dict[str, float] = {}
-    sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
+    lines: dict[CountedLine, float] = defaultdict(float)
     for counter in (name for name in counters if name in _COUNTERS):
         kind, column = _COUNTERS[counter]
         own, weight = rows[rows["kind"] == kind], weights[rows["kind"] == kind]
@@ -113,15 +113,9 @@ def table_counts(
         amounts = np.bincount(group.ravel(), own[column] * weight, len(keys)).tolist()
         for (number, name), amount in zip(keys.tolist(), amounts, strict=True):
             if amount > 0:
-                site = run.sites[number] if number >= 0 else Site("", 0, "")
                 operation = "" if kind is CountKind.FLOPS else run.names[name].removeprefix("aten::")
-                location = Location(counter, shown(site.file), site.function, operation)
-                sums[location][site.line, stored_text(site.source)] += amount
-    lines = {
-        location: tuple((line, whole(amount), text) for (line, text), amount in sorted(each.items()))
-        for location, each in sums.items()
-    }
-    return TableCounts(totals, lines)
+                lines[line_at(run, number, shown, counter, operation)] += amount
+    return TableCounts(totals, {line: whole(amount) for line, amount in lines.items()})
 
 
 def _growing(rows: Table, window: Window) -> Iterator[int]:
@@ -165,6 +159,10 @@ def _highest_moment(rows: Table) -> Table:
     return highest
 
 
-def stored_text(source: str) -> str:
-    """The text of a line as a baseline stores it."""
-    return " ".join(source.split())[:_MAX_TEXT]
+def line_at(
+    run: Run, number: int, shown: Callable[[str], str], counter: str, operation: str, *, stage: str = ""
+) -> CountedLine:
+    """The line of the site with this number, with its text as a baseline stores it."""
+    site = run.sites[number] if number >= 0 else Site("", 0, "")
+    text = " ".join(site.source.split())[:_MAX_TEXT]
+    return CountedLine(counter, shown(site.file), site.line, site.function, operation, text, stage)

@@ -323,7 +323,7 @@ def pinned_copy(source: str) -> str:
 
 def _lines(counted: Counted, source: Callable[[str, int], str]) -> Iterator[Change]:
     """Each line of the program with what it counts per step."""
-    for counter in sorted({counter for counter, *_ in counted.lines}):
+    for counter in sorted({line.counter for line in counted.lines}):
         for line, (amount,) in amounts_by_line(counter, [counted]).items():
             text = source(line.file, line.number) or line.text
             yield Change(counter, line.file, line.number, line.function, line.operation, 0.0, amount, text)

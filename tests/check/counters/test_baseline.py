@@ -29,7 +29,7 @@ from profiler.check.counters.baseline import (
     write,
 )
 from profiler.check.counters.compare import compare
-from profiler.check.model import FAIL, PASS, Limits, Location
+from profiler.check.model import FAIL, PASS, CountedLine, Limits
 from profiler.core.errors import Exit, Notice, ProfilerError
 from tests.fakes.counting import at, lines_of, one
 from tests.fakes.programs import ROOT
@@ -499,8 +499,8 @@ def test_every_end_torn_off(small: Path) -> None:
 def test_the_stage_of_a_wait_is_stored_and_a_file_of_the_second_layout_is_read_without_memory(tmp_path: Path) -> None:
     """Its memory counts the bytes of tensors, and not blocks."""
     lines = {
-        Location("syncs", "train.py", "main", "item", "after"): ((9, 20.0, "loss.item()"),),
-        Location("h2d", "train.py", "main", "to"): ((7, 20.0, "x.to(device)"),),
+        CountedLine("syncs", "train.py", 9, "main", "item", "loss.item()", "after"): 20.0,
+        CountedLine("h2d", "train.py", 7, "main", "to", "x.to(device)"): 20.0,
     }
     path = tmp_path / "counters.json"
     section = baseline(one(syncs=20, h2d=20, peak_bytes=7180, lines=lines))

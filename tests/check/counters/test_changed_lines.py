@@ -7,7 +7,7 @@ import pytest
 from profiler.check.counters.compare import compare
 from profiler.check.counters.files import FileChange
 from profiler.check.counters.lines import changed_lines
-from profiler.check.model import FAIL, PASS, Counted, CounterLine, GateResult, Hunk, Limits, Line, Location
+from profiler.check.model import FAIL, PASS, Counted, CountedLine, CounterLine, GateResult, Hunk, Limits
 from profiler.check.modes.judge import conclude
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
@@ -20,10 +20,9 @@ Wait = tuple[int, float, str, str]
 
 def waits(*lines: Wait, counter: str = "syncs", file: str = "train.py") -> Counted:
     """A process whose lines have different texts."""
-    found: dict[Location, tuple[Line, ...]] = {}
+    found: dict[CountedLine, float] = {}
     for number, amount, operation, stage in lines:
-        place = Location(counter, file, f"function_{number}", operation, stage)
-        found[place] = (*found.get(place, ()), (number, amount, "x" * number))
+        found[CountedLine(counter, file, number, f"function_{number}", operation, "x" * number, stage)] = amount
     return Counted(20, {counter: sum(amount for _, amount, *_ in lines)}, lines=found)
 
 

@@ -25,13 +25,14 @@ from profiler.check.model import (
     Budget,
     Change,
     Counted,
+    CountedLine,
     CounterLine,
     GateResult,
     Limit,
     Limits,
 )
 from profiler.core.errors import Notice, ProfilerError
-from tests.fakes.counting import Key, at, lines_of, one, two
+from tests.fakes.counting import at, lines_of, one, two
 
 NONE = Limits()
 
@@ -290,7 +291,7 @@ def test_a_rise_says_at_which_line() -> None:
 
 # ---------------------------------------------------------------- the lines at which it rose
 
-Line = tuple[Key, tuple[int, float, str]]
+Line = tuple[CountedLine, float]
 
 
 def changed(before: list[Line], after: list[Line]) -> list[tuple[str, int, float, float]]:

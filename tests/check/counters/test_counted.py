@@ -12,7 +12,7 @@ import pytest
 
 from profiler.agent.hooks import functions, loader, optimizers, tensors
 from profiler.check.counters.counted import counted
-from profiler.check.model import Counted
+from profiler.check.model import Counted, CountedLine
 from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.interleave import record_steps
 from profiler.core.errors import Notice, ProfilerError
@@ -44,7 +44,7 @@ def test_all_measured_steps_count_without_blocks() -> None:
     builder.counter("syncs", 7, step=5)
     found = counted(builder.build(), None)
     assert (found.steps, found.totals) == (5, {"syncs": 5.0})
-    assert found.lines == {("syncs", "train.py", "main", "sync", ""): ((5, 5.0, ""),)}
+    assert found.lines == {CountedLine("syncs", "train.py", 5, "main", "sync"): 5.0}
 
 
 def test_only_steps_that_end_in_a_block_count() -> None:
@@ -52,7 +52,7 @@ def test_only_steps_that_end_in_a_block_count() -> None:
     blocks = [(70 * MS, 90 * MS), (20 * MS, 40 * MS)]
     found = counted(run, blocks)
     assert (found.steps, found.totals["syncs"]) == (4, 4.0), "20-30, 30-40, 70-80, 80-90"
-    assert found.lines["syncs", "train.py", "main", "sync", ""][0][:2] == (5, 4.0)
+    assert found.lines[CountedLine("syncs", "train.py", 5, "main", "sync")] == 4.0
     late = [(20 * MS + 1000, 40 * MS + 1000)]
     assert counted(run, late).steps == 2, "a step is stamped before the end of its block and after the pause"
 
@@ -116,7 +116,7 @@ def test_memory_of_which_more_is_in_use_after_each_step_is_growing() -> None:
             builder.count(step * 10 * MS + MS, CountKind.GROWTH, "", 1, size=size, site=f"train.py:{line}:main")
     found = counted(builder.build(), None)
     assert found.growing == {("train.py", 3)}
-    assert found.lines["growth_bytes", "train.py", "main", "", ""] == ((3, 256.0, ""), (7, 24.0, ""))
+    assert {line.number: amount for line, amount in found.lines.items()} == {3: 256.0, 7: 24.0}
 
 
 def test_a_wait_has_a_stage_of_its_step_where_forward_passes_are_known() -> None:
@@ -130,12 +130,8 @@ def test_a_wait_has_a_stage_of_its_step_where_forward_passes_are_known() -> None
             place = f"train.py:{line}:main"
             builder.named_call(CallKind.SYNC, "item", begin + after * MS, begin + after * MS, site=place)
         builder.named_call(CallKind.SYNC, "item", begin + 6 * MS, begin + 6 * MS, site="train.py:9:main", tid=TID + 1)
-    stages = {
-        lines[0][0]: place.stage for place, lines in counted(builder.build(), None).lines.items() if len(lines) == 1
-    }
-    assert stages == {4: "before", 6: "in", 9: "thread"}
-    lines = counted(builder.build(), None).lines["syncs", "train.py", "main", "item", "after"]
-    assert [number for number, *_ in lines] == [2, 8]
+    stages = {line.number: line.stage for line in counted(builder.build(), None).lines}
+    assert stages == {2: "after", 4: "before", 6: "in", 8: "after", 9: "thread"}
 
 
 def test_memory_that_varies_is_no_growth() -> None:
@@ -148,7 +144,7 @@ def test_memory_that_varies_is_no_growth() -> None:
         for line, size in zip((3, 5, 7, 9), sizes, strict=True):
             builder.count(step * 10 * MS + MS, CountKind.GROWTH, "", 1, size=size, site=f"train.py:{line}:main")
     found = counted(builder.build(), None)
-    assert found.lines["growth_bytes", "train.py", "main", "", ""] == ((5, 256.0, ""),)
+    assert {line.number: amount for line, amount in found.lines.items()} == {5: 256.0}
     assert found.totals["growth_bytes"] == 256.0 - 36.0
 
 
@@ -171,7 +167,7 @@ def test_each_call_is_of_the_counters_that_it_adds_to() -> None:
         site = builder.site("train.py:4")
         builder.bulk("calls", 1, begin=40 * MS, end=40 * MS, kind=CallKind.OTHER, name=name_of, site=site, bytes=size)
     lines = counted(builder.build(), None).lines
-    found = {(location[0], location[3]): line[1] for location, (line,) in lines.items()}
+    found = {(line.counter, line.operation): amount for line, amount in lines.items()}
     assert found == {
         ("would_sync", ""): 1.0,  # an operation that has the counter's name says nothing more
         ("allocations", "alloc"): 1.0,
@@ -192,8 +188,8 @@ def test_files_are_relative_to_the_folder_of_the_program() -> None:
     builder.call(CallKind.SYNC, MS, 2 * MS, site="/here/lib/a.py:1")
     builder.call(CallKind.SYNC, MS, 2 * MS)
     run = builder.build()
-    assert {location[1] for location in counted(run, None).lines} == {"lib/a.py", ""}
-    assert {location[1] for location in counted(run, None, folder="/here/lib").lines} == {"a.py", ""}
+    assert {line.file for line in counted(run, None).lines} == {"lib/a.py", ""}
+    assert {line.file for line in counted(run, None, folder="/here/lib").lines} == {"a.py", ""}
 
 
 def with_worker(batches: int, *, ahead: int = 0, of: int = PID) -> Run:
@@ -218,7 +214,7 @@ def test_workers_are_counted_by_whole_batches_however_far_they_are_ahead() -> No
         assert found.workers[TOKENIZED] == 80.0, f"{batches} batches, {ahead} ahead"
         assert not {"would_sync", "might_sync"} & set(found.workers), "they wait nowhere"
         assert found.totals[TOKENIZED] == 0.0, "not the stepping process's"
-        assert found.worker_lines[TOKENIZED, "data.py", "__getitem__", "", ""] == ((3, 80.0, ""),)
+        assert found.worker_lines[CountedLine(TOKENIZED, "data.py", 3, "__getitem__", "")] == 80.0
     assert counted(with_worker(3, ahead=3), None).workers[TOKENIZED] == 80.0, "all were made before"
     assert counted(with_worker(10, of=PID + 1), None).workers == {}, "workers of another process are not ours"
 
@@ -230,8 +226,8 @@ def test_a_record_of_reads_stands_for_as_many_as_it_says() -> None:
         row = {"kind": kind, "name": builder.name("item"), "site": builder.site("train.py:9:main"), "bytes": number}
         builder.bulk("calls", 1, begin=9 * MS, end=9 * MS, **row)
     lines = counted(builder.build(), None).lines
-    assert lines["would_sync", "train.py", "main", "item", ""] == ((9, 6.0, ""),), "a 0 of an older run is one"
-    assert lines["might_sync", "train.py", "main", "item", ""] == ((9, 2.0, ""),)
+    assert lines[CountedLine("would_sync", "train.py", 9, "main", "item")] == 6.0, "a 0 of an older run is one"
+    assert lines[CountedLine("might_sync", "train.py", 9, "main", "item")] == 2.0
 
 
 def test_the_thread_with_most_steps_in_the_blocks_is_counted() -> None:
@@ -292,8 +288,8 @@ def test_the_loss_counts_and_what_torchs_sampler_and_a_collate_read_does_not(tmp
         found = counted(loaded(), None, folder=str(tmp_path))
     assert found.steps == 5
     assert found.totals["would_sync"] == 5.0, "the loss, between six optimizer steps"
-    assert {key[2:4]: own for key, own in found.lines.items() if key[0] == "would_sync"} == {
-        ("train", "item"): ((16, 5.0, "loss.item()"),)
+    assert {line[2:6]: amount for line, amount in found.lines.items() if line.counter == "would_sync"} == {
+        (16, "train", "item", "loss.item()"): 5.0
     }
     assert "might_sync" not in found.totals, "a collate of one's own and the sampler's numbers stay on the CPU"
 

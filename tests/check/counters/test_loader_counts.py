@@ -11,7 +11,7 @@ import pytest
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
 from profiler.check.counters.files import content_ids, file_changes
-from profiler.check.model import FAIL, PASS, Counted, CounterLine, Limits
+from profiler.check.model import FAIL, PASS, Counted, CountedLine, CounterLine, Limits
 from profiler.check.modes.sides import Recordings, not_seen
 from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.interleave import record_steps
@@ -60,7 +60,7 @@ def test_a_usual_batch_is_counted_whichever_batches_are_made_in_the_steps(amount
     found = made(amounts, ahead=ahead)
     assert found.totals["loader_operators"] == 8.0 * STEPS
     assert found.totals["operators"] == 0.0, "they are no part of the steps"
-    assert found.lines["loader_operators", "data.py", "__getitem__", "add", ""] == ((3, 8.0 * STEPS, ""),)
+    assert found.lines[CountedLine("loader_operators", "data.py", 3, "__getitem__", "add")] == 8.0 * STEPS
     assert found.totals["loader_allocated_bytes"] == 512.0 * STEPS
     assert "operators" not in found.workers
 

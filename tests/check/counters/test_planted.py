@@ -65,9 +65,7 @@ def test_an_evaluation_and_the_start_are_counted_apart(on_cpu: Gate) -> None:
     assert (totals["evaluation_operators"], totals["evaluation_syncs"]) == (10, 1)
     assert totals["evaluation_flops"] == 2 * 16 * (8 * 16 + 16 * 4), "of two linear layers"
     assert totals["startup_operators"] > totals["operators"], "the first step, and what comes before it"
-    lines = {
-        line for (name, *_), each in on_cpu.base.lines.items() for line, *_ in each if name == "evaluation_operators"
-    }
+    lines = {line.number for line in on_cpu.base.lines if line.counter == "evaluation_operators"}
     texts = [ON_CPU.splitlines()[line - 1].strip() for line in sorted(lines)]
     assert texts[0] == "logits = model(data)"
     assert texts[-1] == 'statistics["validation"] = loss.item()'

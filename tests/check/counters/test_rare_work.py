@@ -11,7 +11,7 @@ import pytest
 from profiler.check.counters.baseline import as_processes, read, section_from, write
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
-from profiler.check.model import FAIL, PASS, Counted, CounterLine, Limits
+from profiler.check.model import FAIL, PASS, Counted, CountedLine, CounterLine, Limits
 from profiler.run.model import Run
 from profiler.run.tables import CallKind, CountKind, StageKind
 from tests.fakes.planted import Gate, count_on_cpu
@@ -235,7 +235,7 @@ def with_evaluation(builder: RunBuilder, begin: int) -> Run:
 def test_so_it_is_where_only_waits_are_counted() -> None:
     found = counted(with_evaluation(stepped(), 33 * MS), None)
     assert (found.totals["syncs"], found.totals["evaluation_syncs"] / 10) == (10.0, 1.0)
-    assert found.lines["evaluation_syncs", "train.py", "evaluate", "item", ""] == ((9, 10.0, ""),)
+    assert found.lines[CountedLine("evaluation_syncs", "train.py", 9, "evaluate", "item")] == 10.0
     trained = stepped()
     trained.region("backward", 34 * MS, 35 * MS)
     found = counted(with_evaluation(trained, 33 * MS), None)

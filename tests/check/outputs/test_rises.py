@@ -13,12 +13,11 @@ from profiler.check.model import (
     FAIL,
     Change,
     Counted,
+    CountedLine,
     CounterLine,
     GateResult,
     Hunk,
     Limits,
-    Line,
-    Location,
     WorseCause,
 )
 from profiler.check.modes.judge import changed_first, conclude, counted_causes, judge, worse_causes
@@ -41,12 +40,12 @@ HUNK = Hunk(
 
 
 def process(counts: Counts) -> Counted:
-    lines: dict[Location, tuple[Line, ...]] = {}
+    lines: dict[CountedLine, float] = {}
     totals: dict[str, float] = {}
     for (file, number, function), amounts in counts.items():
         for counter, amount in amounts.items():
-            place = Location(counter, file, function, "item" if counter == "syncs" else "")
-            lines[place] = (*lines.get(place, ()), (number, STEPS * amount, f"line {number}"))
+            operation = "item" if counter == "syncs" else ""
+            lines[CountedLine(counter, file, number, function, operation, f"line {number}")] = STEPS * amount
             totals[counter] = totals.get(counter, 0.0) + STEPS * amount
     return Counted(STEPS, totals, lines=lines)
 
