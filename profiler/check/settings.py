@@ -19,7 +19,7 @@ from profiler.check.model import PATIENCE_S, Budget, GateResult, Limit, Limits
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.files import read_bytes
 from profiler.core.machine import DEFAULT_CARD, virtual_devices
-from profiler.core.masking import PRIVATE, Privacy
+from profiler.core.masking import Privacy
 from profiler.core.units import shorten
 
 FILE: Final = "pyproject.toml"
@@ -174,6 +174,7 @@ class SettingsTable(BaseModel):
     configurations: dict[Annotated[StrictStr, Field(pattern=r"^\w[\w-]*$")], dict[str, Any]] = {}
     """Name -> keys of this table that hold for one configuration. All are checked where there is no command."""
 
+    @property
     def gate_limits(self) -> Limits:
         return Limits(
             self.detect,
@@ -298,38 +299,36 @@ def _load(file: Path) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that a check needs to know."""
+    """Everything that a check needs to know: the table, and what the options and the mode make of it."""
 
-    limits: Limits
+    table: SettingsTable
     out: Path
     baseline: Path | None = None
-    history: Path | None = None
     update: bool = False
     reason: str = ""
     steps: int | None = None
-    warmup: int | None = None
-    """None: the default."""
-    wanted_processes: int | None = None
-    """Counted on each side; None: the default."""
     virtual_cuda: str = ""
     """Number and name of the virtual CUDA devices that the program sees, as in `1:h100`; empty: none."""
     count: bool = False
     """Whether operators and memory are counted."""
-    patience: float = PATIENCE_S
-    links: tuple[str, ...] = ()
-    environment: str = "auto"
-    explain: bool = True
-    privacy: Privacy = PRIVATE
-    """What the recorded runs keep, and who may read them."""
     notes: tuple[Notice, ...] = ()
     started: float = field(default_factory=time.monotonic)
     results: list[GateResult] = field(default_factory=list)
     """What was found with these settings, for a report of several configurations."""
 
     @property
+    def limits(self) -> Limits:
+        return self.table.gate_limits
+
+    @property
+    def privacy(self) -> Privacy:
+        """What the recorded runs keep, and who may read them."""
+        return Privacy(source=self.table.source, shared=self.table.shared)
+
+    @property
     def processes(self) -> int:
         """Processes to count: one where counts are exact, because they are the same in all of most programs."""
-        return self.wanted_processes or (1 if self.count and not self.update else PROCESSES)
+        return self.table.processes or (1 if self.count and not self.update else PROCESSES)
 
     @property
     def options(self) -> str:
@@ -351,22 +350,14 @@ def settings_of(table: SettingsTable, file: Path | None, args: argparse.Namespac
     if baseline is not None and not uses_baseline:
         notes, baseline = (Notice("baseline-not-used", {"baseline": str(baseline), "file": str(file)}),), None
     return Settings(
-        limits=table.gate_limits(),
+        table,
         out=output_directory(args.out),
         baseline=baseline,
-        history=Path(table.history) if table.history else None,
         update=args.update is not None,
         reason=args.update or "",
         steps=table.steps,
-        warmup=table.warmup,
-        wanted_processes=table.processes,
         virtual_cuda=virtual_devices(args.virtual_cuda, DEFAULT_CARD),
         count=bool(args.count or args.virtual_cuda),
-        patience=table.patience,
-        links=tuple(table.links),
-        environment=table.environment,
-        explain=table.explain,
-        privacy=Privacy(source=table.source, shared=table.shared),
         notes=notes,
     )
 

@@ -59,7 +59,7 @@ def test_every_key(tmp_path: Path) -> None:
     file = written(tmp_path, WHOLE)
     table, path = read_table({})
     assert path == file
-    assert table.gate_limits() == Limits(
+    assert table.gate_limits == Limits(
         detect=0.1,
         counters={"*": Limit(), "syncs": Limit(1), "h2d_bytes": Limit(0, 0.01), "d2h_bytes": Limit(64, 0.02)},
         ignore=("crossings",),

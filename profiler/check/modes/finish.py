@@ -103,8 +103,8 @@ def _finish(
     if summary := os.environ.get(SUMMARY):
         with reported("the summary of the job was not written"):
             append_summary(result, Path(summary))
-    if settings.history is not None:
-        complete &= _append_to_history(settings.history, result)
+    if settings.table.history is not None:
+        complete &= _append_to_history(Path(settings.table.history), result)
     if not complete:
         return int(Exit.USAGE)
     passes = result.state in (INCONCLUSIVE, NOT_COMPARABLE) and result.limits.inconclusive == "pass"

@@ -124,7 +124,12 @@ def check_interleaved(
     with rounds_saved(measured.rounds, settings.out):
         with gpu_throttling() as gpus:
             runner = RoundRunner(
-                programs, settings.out, warmup=settings.warmup, patience=settings.patience, gpus=gpus, admit=admit
+                programs,
+                settings.out,
+                warmup=settings.table.warmup,
+                patience=settings.table.patience,
+                gpus=gpus,
+                admit=admit,
             )
             run_rounds(runner, settings.limits, measured, lambda: _other_work(runner.runs, settings.limits))
             work = measured.other_work
@@ -137,7 +142,7 @@ def check_interleaved(
         lines = compare(before, after, settings.limits) if before and after and not work else ()
         if lines and overall(lines) == FAIL and not measured.exit_code:
             lines = _located(lines, programs, settings, located)
-    if speed is not None and speed.state == FAIL and settings.explain:
+    if speed is not None and speed.state == FAIL and settings.table.explain:
         details = record_explanations(programs, settings)
         recordings = {side: replace(runs, detail=details.get(side)) for side, runs in recordings.items()}
     if speed is not None and sides[BASE].other_filesystem:

@@ -157,8 +157,8 @@ def similar_option(message: str, usage: str) -> str:
 
 def check_early(settings: Settings, mode: Mode) -> None:
     """:raises ProfilerError: the check would end in an error whatever its programs do."""
-    if settings.history is not None:
-        _check_history(settings.history)
+    if settings.table.history is not None:
+        _check_history(Path(settings.table.history))
     if settings.update:  # it has no limits
         if settings.baseline is not None:
             _check_baseline(settings.baseline)

@@ -48,7 +48,7 @@ def prepare_base(rev: str, command: tuple[str, ...], settings: Settings) -> Abst
     """The command at a git revision, ready to start within the block; what that takes is told on stderr."""
     from profiler.check.worktree.prepare import RevisionRequest, prepare_revision
 
-    request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
+    request = RevisionRequest(rev, command, Path.cwd(), settings.table.links, settings.table.environment)
     return prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True))
 
 
@@ -159,8 +159,8 @@ def record_counters(
         settings.out,
         list(names),
         steps=settings.steps or STEPS,
-        warmup=WARMUP if settings.warmup is None else settings.warmup,
-        patience=settings.patience,
+        warmup=WARMUP if settings.table.warmup is None else settings.table.warmup,
+        patience=settings.table.patience,
         announce=lambda name: print(
             f"counting{purpose and f' {purpose}'}: process {names[name]} of {last}", file=sys.stderr
         ),
@@ -294,7 +294,7 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
         out,
         level="standard",
         label=program.side,
-        timeout=settings.patience,
+        timeout=settings.table.patience,
         quiet=True,
         hooks=program.hooked,
         privacy=program.privacy,
@@ -311,7 +311,7 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
         return done
 
     info = record(spec, enough=enough, executable=program.executable())
-    if info.state == "interrupted" and not done and time.monotonic() - started < settings.patience:
+    if info.state == "interrupted" and not done and time.monotonic() - started < settings.table.patience:
         raise KeyboardInterrupt  # `record` handles signals itself, and passes them on
     run = load(out)
     return out if _has_steps(run) else None

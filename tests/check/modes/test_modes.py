@@ -45,7 +45,7 @@ from profiler.check.modes.sides import (
     programs_of_sides,
     short_program,
 )
-from profiler.check.settings import Settings
+from profiler.check.settings import Settings, SettingsTable
 from profiler.check.speed.controlled_process import SPANS_FILE
 from profiler.check.speed.rounds import RoundValues
 from profiler.check.worktree.prepare import PreparedSide
@@ -90,7 +90,7 @@ def test_only_the_bundled_language_model_started_as_a_module_marks_all_it_does(c
 )
 def test_hooks_go_into_both_sides_or_neither(before: str, after: str, inside: bool) -> None:
     sides = [PreparedSide((sys.executable, *text.split()[1:]), Path.cwd()) for text in (before, after)]
-    programs = programs_of_sides(dict(zip((BASE, CANDIDATE), sides, strict=True)), Settings(Limits(), Path()))
+    programs = programs_of_sides(dict(zip((BASE, CANDIDATE), sides, strict=True)), Settings(SettingsTable(), Path()))
     assert [program.hooked for program in programs.values()] == [inside, inside]
 
 
