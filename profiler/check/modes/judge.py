@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from profiler.analyse.finding import RuleText
     from profiler.analyse.model import Comparison
 
-_FEWER: Final = Notice("fewer")
-_TO_STORE: Final = Notice("fewer-than-baseline")
 Copied = Mapping[tuple[str, int, str], float]
 """File, line and function -> bytes that the line copies to the device per step."""
 
@@ -63,16 +61,14 @@ def conclude(result: GateResult) -> GateResult:
     states = [state for state in parts if state is not None]
     if not states:
         raise ValueError("nothing was compared")
-    counters = tuple(_with_gain(line, has_baseline=bool(result.baseline_file)) for line in result.counters)
-    result = replace(result, counters=counters, state=worst(states))
+    counters = list(result.counters)
+    for index, line in enumerate(counters):
+        # a gain over equally many steps can be written down in the baseline, where there is one
+        if line.reasons[:1] == (Notice("fewer"),) and not (result.baseline_file and len(line.reasons) > 1):
+            code = "fewer-than-baseline" if result.baseline_file else "fewer"
+            counters[index] = replace(line, reasons=(Notice(code),))
+    result = replace(result, counters=tuple(counters), state=worst(states))
     return replace(result, sentence=verdict_sentence(result))
-
-
-def _with_gain(line: CounterLine, *, has_baseline: bool) -> CounterLine:
-    """A gain over equally many steps can be written down in the baseline, where there is one."""
-    if line.reasons[:1] != (_FEWER,) or (has_baseline and len(line.reasons) > 1):
-        return line
-    return replace(line, reasons=(_TO_STORE if has_baseline else _FEWER,))
 
 
 # ---------------------------------------------------------------- causes

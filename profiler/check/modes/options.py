@@ -118,7 +118,14 @@ def choose_mode(
     for name in ("against", "update"):
         if getattr(args, name) is not None and not command:
             raise ProfilerError(f"--{name} needs a command, after --")
-    mode = _mode(args, sides, command)
+    if sides:
+        mode = Mode.COMMANDS if _are_commands(sides) else Mode.RUNS
+    elif not command:
+        mode = Mode.HISTORY
+    elif args.against is not None:
+        mode = Mode.AGAINST_COUNTS if args.count or args.virtual_cuda else Mode.AGAINST
+    else:
+        mode = Mode.BASELINE if args.update is None else Mode.UPDATE
     for name, modes in _GOES_WITH.items():
         if getattr(args, name) not in (None, False) and mode not in modes:
             *others, last = modes
@@ -126,16 +133,6 @@ def choose_mode(
             alternatives = f"{', '.join(others)} or {last}"
             raise ProfilerError(f"--{option} goes with {alternatives}: with {mode} it has no effect, leave it out")
     return mode
-
-
-def _mode(args: argparse.Namespace, sides: tuple[str, ...], command: tuple[str, ...]) -> Mode:
-    if sides:
-        return Mode.COMMANDS if _are_commands(sides) else Mode.RUNS
-    if not command:
-        return Mode.HISTORY
-    if args.against is not None:
-        return Mode.AGAINST_COUNTS if args.count or args.virtual_cuda else Mode.AGAINST
-    return Mode.BASELINE if args.update is None else Mode.UPDATE
 
 
 def similar_option(message: str, usage: str) -> str:

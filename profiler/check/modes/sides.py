@@ -322,7 +322,10 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
 
 def describe_side(label: str, side: PreparedSide, recordings: Recordings, rounds: Sequence[Round] = ()) -> SideInfo:
     """A side as people know it; its speed is informational: that of its measured blocks, else of its runs."""
-    steps, tokens = _speed_of_rounds(label, rounds) if rounds else _speed_of_runs(recordings.runs)
+    blocks = [block for measured in rounds for block in measured.blocks if block.side == label and block.time]
+    steps, tokens = [step for block in blocks for step in block.steps], sum(block.tokens for block in blocks)
+    if not rounds:
+        steps, tokens = _speed_of_runs(recordings.runs)
     command = shown_command(side.argv)
     first = recordings.runs[0] if recordings.runs else None
     return SideInfo(
@@ -335,12 +338,6 @@ def describe_side(label: str, side: PreparedSide, recordings: Recordings, rounds
         tokens / (sum(steps) / 1e9) if tokens else None,
         {name: value for name, value in first.info.facts.items() if isinstance(value, str | int)} if first else {},
     )
-
-
-def _speed_of_rounds(label: str, rounds: Sequence[Round]) -> tuple[list[int], int]:
-    """ns of each step, and the tokens of all."""
-    blocks = [block for measured in rounds for block in measured.blocks if block.side == label and block.time]
-    return [step for block in blocks for step in block.steps], sum(block.tokens for block in blocks)
 
 
 def _speed_of_runs(runs: Sequence[Run]) -> tuple[list[int], int]:

@@ -262,18 +262,15 @@ def excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
 
 
 def _places_note(result: GateResult, places: Sequence[b.CodePlace]) -> str:
-    notes = []
     if result.slower_lines:
-        notes.append("Times are shares by stack samples, of a step as the rounds measured it.")
-    elif result.throughput is not None and result.throughput.state == FAIL:
-        known = "No single line takes longer by more than chance."
-        unknown = "Which lines take longer is known only with --against, where git tells what a line was before."
-        if result.mode == "against":
-            unknown = "Which lines take longer was not recorded."
-        notes.append(unknown if result.slower_lines is None else known)
-    elif not places:
-        notes.append("No line is known at which a counter rose.")
-    return " ".join(notes)
+        return "Times are shares by stack samples, of a step as the rounds measured it."
+    if result.throughput is None or result.throughput.state != FAIL:
+        return "" if places else "No line is known at which a counter rose."
+    if result.slower_lines is not None:
+        return "No single line takes longer by more than chance."
+    if result.mode == "against":
+        return "Which lines take longer was not recorded."
+    return "Which lines take longer is known only with --against, where git tells what a line was before."
 
 
 # ---------------------------------------------------------------- what now
@@ -285,8 +282,10 @@ def _actions(result: GateResult) -> Iterator[b.Action]:
         yield b.Action(plain(cause.fix).removesuffix("."), place=place)
     if result.state == FAIL:
         yield from _after_fail(result)
+    elif result.state == NOT_COMPARABLE and result.baseline_file:
+        yield b.Action("If the other work is intended, make the baseline again", command=_update(result))
     elif result.state == NOT_COMPARABLE:
-        yield from _to_compare(result)
+        yield b.Action("Give both sides the same work, then check again", command=_check(result))
     elif result.state == INCONCLUSIVE:
         yield from _to_settle(result)
     elif any(fmt.is_fewer(line) for line in result.counters) and result.baseline_file:
@@ -318,13 +317,6 @@ def _to_settle(result: GateResult) -> Iterator[b.Action]:
         yield b.Action("Check again", command=_check(result))
     else:
         yield b.Action("Check again, with more rounds", command=_check(result, f" --set max_rounds={rounds}"))
-
-
-def _to_compare(result: GateResult) -> Iterator[b.Action]:
-    if result.baseline_file:
-        yield b.Action("If the other work is intended, make the baseline again", command=_update(result))
-    else:
-        yield b.Action("Give both sides the same work, then check again", command=_check(result))
 
 
 def _check(result: GateResult, more: str = "") -> str:

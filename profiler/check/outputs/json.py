@@ -70,7 +70,7 @@ def result_json(result: GateResult) -> dict[str, Any]:
         "slower_lines": None if result.slower_lines is None else list(map(asdict, result.slower_lines)),
         "hunks": list(map(asdict, result.hunks)),
         "doubts": list(text.warnings(result)),
-        "notes": list(text.notes(result)),
+        "notes": list(map(text.sentence, result.notes)),
         "machine": dict(sorted(result.machine.items())),
         **{key: getattr(result, key) for key in ("baseline_file", "out")},
     }

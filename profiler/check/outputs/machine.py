@@ -426,8 +426,9 @@ def _junit_suite(root: ET.Element, name: str, result: GateResult, tests: Sequenc
         else:
             ET.SubElement(test, "system-out").text = message
     explanation = [result.explanation] if result.explanation else []
-    lines = (result.sentence, *explanation, *text.causes(result), *text.warnings(result), *text.notes(result))
-    ET.SubElement(suite, "system-out").text = "\n".join(map(_xml_text, lines))
+    lines = (result.sentence, *explanation, *text.causes(result), *text.warnings(result))
+    notes = map(text.sentence, result.notes)
+    ET.SubElement(suite, "system-out").text = "\n".join(map(_xml_text, (*lines, *notes)))
 
 
 def _xml_text(value: str) -> str:

@@ -38,6 +38,7 @@ from profiler.report.table import Field, make_table, missing_cell, seconds_cell,
 from profiler.report.text import plural
 
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
+_NO_BOUND: Final = "too few rounds for a bound"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
 """Titles that sections of the comparison have too."""
 _COUNTING: Final = ("Counters are those of measured steps, each compared with what its baseline and its limits allow.",)
@@ -56,10 +57,9 @@ def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = (
         title = "Comparison" if section.key == "verdict" else section.title
         title = f"{title} of the comparison" if title in _SHARED_TITLES else title
         comparison.append(replace(section, key=f"comparison-{section.key}", title=title))
-    title = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
-    subtitle = " · ".join(("Performance check", *time_and_duration(result)))
     first = first_screen(result, tuple(time_and_duration(result)))
-    return b.Report(title, subtitle, (*gate_sections(result), *comparison), first)
+    title, *when = first.context
+    return b.Report(title, " · ".join(("Performance check", *when)), (*gate_sections(result), *comparison), first)
 
 
 def configuration_lines(found: Mapping[str, GateResult]) -> tuple[str, ...]:
@@ -137,12 +137,6 @@ def _items(title: str, lines: Iterable[str]) -> list[b.Items]:
     return [b.Items(items, title)] if items else []
 
 
-def _slowdown_cell(line: TimeLine) -> b.Cell:
-    if fmt.percentage(line.slowdown) is None:
-        return missing_cell("no round could be compared")
-    return b.Cell(fmt.slower_or_faster(line.slowdown), sort=line.slowdown)
-
-
 def _state_cell(state: str) -> b.Cell:
     return b.Cell(state, judged=JUDGED.get(state, ""))
 
@@ -209,10 +203,10 @@ def _time_table(speed: Throughput, caption: str) -> b.Table:
     fields: tuple[Field[TimeLine], ...] = (
         Field("Line", lambda line: b.Cell(line.name)),
         Field("State", lambda line: _state_cell(fmt.line_state(speed, line))),
-        Field("Change", lambda line: replace(_slowdown_cell(line), strong=True), number=True),
+        Field("Change", _slowdown_cell, number=True),
         Field("Interval", _interval_cell, number=True),
         Field("Rounds", lambda line: b.Cell(f"{line.rounds:,}", sort=line.rounds), number=True),
-        Field(_FAIL_FROM, lambda line: percent_cell(line.smallest, "too few rounds for a bound"), number=True),
+        Field(_FAIL_FROM, lambda line: percent_cell(line.smallest, _NO_BOUND), number=True),
     )
     note = (
         f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {fmt.DETECTED} probability, with this "
@@ -221,9 +215,15 @@ def _time_table(speed: Throughput, caption: str) -> b.Table:
     return make_table(caption, fields, speed.lines, note)
 
 
+def _slowdown_cell(line: TimeLine) -> b.Cell:
+    if fmt.percentage(line.slowdown) is None:
+        return replace(missing_cell("no round could be compared"), strong=True)
+    return b.Cell(fmt.slower_or_faster(line.slowdown), sort=line.slowdown, strong=True)
+
+
 def _interval_cell(line: TimeLine) -> b.Cell:
     ends = fmt.interval(line.low, line.high)
-    return b.Cell(ends) if ends else missing_cell("too few rounds for a bound")
+    return b.Cell(ends) if ends else missing_cell(_NO_BOUND)
 
 
 # ---------------------------------------------------------------- method
@@ -233,7 +233,7 @@ def _method(result: GateResult) -> b.Section:
     sides = Field[SideInfo]("Side", lambda side: b.Cell("base" if side is result.base else "candidate"))
     method = [*(_COUNTING if result.counters_state is not None else ())]
     method += _MEASURING if result.throughput is not None else ()
-    notes = text.notes(result)
+    notes = tuple(map(text.sentence, result.notes))
     items = [b.Items(notes, "Notes")] if notes else []
     blocks: list[b.Block] = [
         b.Items((*method, *fmt.limit_sentences(result))),
@@ -342,10 +342,6 @@ def _load_cell(conditions: Conditions) -> b.Cell:
     return b.Cell(units.significant(conditions.load, 2), cores, sort=conditions.load)
 
 
-def _steal_cell(conditions: Conditions) -> b.Cell:
-    return missing_cell(fmt.NOT_REPORTED) if conditions.steal is None else share_cell(conditions.steal)
-
-
 _ROUND_FIELDS: Final[tuple[Field[tuple[Round, float | None]], ...]] = (
     Field("Round", lambda row: b.Cell(f"{row[0].number}", note=row[0].kind, sort=row[0].number)),
     Field("Start order", lambda row: b.Cell(", ".join(row[0].slots))),
@@ -353,7 +349,11 @@ _ROUND_FIELDS: Final[tuple[Field[tuple[Round, float | None]], ...]] = (
     Field("Candidate step", lambda row: _step_cell(row[0], CANDIDATE), number=True),
     Field("Slow-down", lambda row: percent_cell(row[1], "too few blocks"), number=True),
     Field("Load", lambda row: _load_cell(row[0].conditions), number=True),
-    Field("Steal", lambda row: _steal_cell(row[0].conditions), number=True),
+    Field(
+        "Steal",
+        lambda row: missing_cell(fmt.NOT_REPORTED) if (steal := row[0].conditions.steal) is None else share_cell(steal),
+        number=True,
+    ),
     Field("Throttled by", lambda row: b.Cell(", ".join(row[0].conditions.throttled) or b.NOTHING)),
 )
 _ROUNDS_NOTE: Final = (

@@ -103,10 +103,6 @@ def _destination(change: Change) -> str:
     return f"to {place}" if change.function in ("", "<module>") else f"into {function}(), at {place}"
 
 
-def notes(result: GateResult) -> tuple[str, ...]:
-    return tuple(map(sentence, result.notes))
-
-
 def _places_of(rise: Rise) -> str:
     """`train.py:12`, `12 lines of GPT.forward() and 2 more functions`."""
     first = rise.changes[0]
@@ -214,12 +210,6 @@ def _other_filesystem(values: Values) -> str:
 # ---------------------------------------------------------------- warnings and notes
 
 
-def _load(values: Values) -> str:
-    cores = values["cores"]
-    wanted = "the only core" if cores == 1 else f"one of {cores or 'the'} cores"
-    return f"Other programs were running: on average {values['threads']:.1f} of their threads wanted {wanted}."
-
-
 def _throttled(values: Values) -> str:
     rounds = plural(values["rounds"], "round")
     clocks = ", ".join(f"{clock} in {number} of {rounds}" for clock, number in values["clocks"].items())
@@ -314,11 +304,6 @@ def _requirements(values: Values) -> str:
     return f"{values['rev']} has other requirements ({files}): {_ENVIRONMENTS[values['environment']].format(**values)}"
 
 
-def _packages(values: Values) -> str:
-    versions = [f"{name} {theirs} there, {ours} here" for name, theirs, ours in values["packages"]]
-    return f"versions of packages differ: {_shortened(versions, _MAX_PACKAGES)}"
-
-
 _SPECS: Final[Mapping[str, Callable[[Any], str]]] = {
     "percent": fmt.percent,
     "slower": lambda change: f"{fmt.size(change)} {'slower' if change >= 0 else 'faster'}",
@@ -327,8 +312,10 @@ _SPECS: Final[Mapping[str, Callable[[Any], str]]] = {
         "" if added is None else f"; rare, long stalls of the candidate contribute {fmt.percent(added)} to it"
     ),
     "was": lambda number: "was" if number == 1 else "were",
+    "one of": lambda cores: "the only core" if cores == 1 else f"one of {cores or 'the'} cores",
     "listed": listed,
     "few": lambda names: _shortened(names, _MAX_FILES),
+    "versions": lambda packages: _shortened([f"{name} {a} there, {b} here" for name, a, b in packages], _MAX_PACKAGES),
     "s": lambda names: "s" * (len(names) > 1),
     "them": lambda names: "it" if len(names) == 1 else "them",
 }
@@ -381,7 +368,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     "unsteady-speed": "The base's own steps took {ratio:.1f} times as long in round {slow} as in round {fast}.",
     "steal": "Other virtual machines took {share:.0%} of the cores' time (steal).",
-    "load": _load,
+    "load": "Other programs were running: on average {threads:.1f} of their threads wanted {cores:one of}.",
     "throttled": _throttled,
     # warnings about what was counted
     "short-program": (
@@ -427,7 +414,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "compared-to": "against {name}",
     # notes on another revision
     "requirements-differ": _requirements,
-    "package-versions-differ": _packages,
+    "package-versions-differ": "versions of packages differ: {packages:versions}",
     "extras-not-installed": (
         "extras of pyproject.toml are not installed there: name what is needed in requirements.txt"
     ),

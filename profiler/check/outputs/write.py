@@ -44,23 +44,14 @@ Source: the runner's ActionCommand.cs, TryParseV2 and TryParse.
 # ---------------------------------------------------------------- files
 
 
-def write_all(
-    result: GateResult,
-    directory: Path,
-    comparison: Comparison | None = None,
-    *,
-    repository: RepositoryPaths | None = None,
-) -> dict[str, Path]:
+def write_all(result: GateResult, directory: Path, comparison: Comparison | None = None) -> None:
     """Write check.json, check.md, check.html, junit.xml and check.sarif below `directory`.
 
     All are rendered before the first is written, so that an error leaves the old set as it was.
 
     :param comparison: of both sides; its sections follow those of the check in the page.
-    :param repository: names the files of sites; by default that of the working directory.
-    :returns: name of each file -> its path.
     :raises ProfilerError: the folder cannot be made or written, or the disk is full.
     """
-    repository = repository or RepositoryPaths.around(Path.cwd())
     # a check records a breakdown only to explain a FAIL: sections without it are left out
     sections = [
         section
@@ -72,11 +63,10 @@ def write_all(
         "check.md": render_markdown(result),
         "check.html": html.render(gate_report(result, sections)),
         "junit.xml": machine.render_junit({"": result}),
-        "check.sarif": machine.render_sarif({"": result}, repository),
+        "check.sarif": machine.render_sarif({"": result}, RepositoryPaths.around(Path.cwd())),
     }
     for name, content in files.items():
         write_text(directory / name, content)
-    return {name: directory / name for name in files}
 
 
 def write_configurations(found: Mapping[str, GateResult], state: str, directory: Path) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from profiler.check.speed.processes import watchdog_process
 from profiler.check.worktree.checkout import low_space
@@ -27,9 +27,8 @@ from profiler.core.errors import ProfilerError
 
 COMPLETE: Final = "whole"
 """A file that is written last: an environment without it belongs to an interrupted check and is made again."""
-_CACHE_DAYS: Final = 60
+_UNUSED_S: Final = 60 * 86400.0
 """An environment with torch takes gigabytes; one that was not used for so long is removed."""
-_DAY_S: Final = 86400.0
 _IGNORED_PACKAGES: Final = ("pip", "setuptools", "wheel")
 _PIP: Final = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 _PIP_FILES: Final = ("~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf")
@@ -121,7 +120,11 @@ def revision_environment(
         try:
             cache.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(home.with_suffix(".lock").open("w"))
-            _wait_for(lock, announce)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                announce("waiting for another check that uses the same environment")
+                fcntl.flock(lock, fcntl.LOCK_EX)
             log = home.with_suffix(".log")
             is_new = not ((home / COMPLETE).exists() and (home / "bin" / "python").exists())
             if is_new:
@@ -133,32 +136,20 @@ def revision_environment(
             (home / COMPLETE).touch()
             if not requirements.projects:
                 fcntl.flock(lock, fcntl.LOCK_UN)
-            _remove_unused(cache)
+            for marker in cache.glob(f"*/{COMPLETE}"):
+                if time.time() - marker.stat().st_mtime > _UNUSED_S:
+                    marker.unlink()
+                    shutil.rmtree(marker.parent, ignore_errors=True)
+                    marker.parent.with_suffix(".log").unlink(missing_ok=True)
         except OSError as error:
             raise ProfilerError(f"cannot make an environment in {cache}: {error.strerror or error}") from error
         yield Environment(home, is_new)
-
-
-def _wait_for(lock: IO[str], announce: Callable[[str], None]) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        announce("waiting for another check that uses the same environment")
-        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def _remove_incomplete(home: Path) -> None:
     """After Ctrl-C too: an incomplete environment with torch takes gigabytes."""
     if not (home / COMPLETE).exists():
         shutil.rmtree(home, ignore_errors=True)
-
-
-def _remove_unused(cache: Path) -> None:
-    for marker in cache.glob(f"*/{COMPLETE}"):
-        if time.time() - marker.stat().st_mtime > _CACHE_DAYS * _DAY_S:
-            marker.unlink()
-            shutil.rmtree(marker.parent, ignore_errors=True)
-            marker.parent.with_suffix(".log").unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------- uv and pip

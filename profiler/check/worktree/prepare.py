@@ -101,8 +101,10 @@ class PathMapping:
         """
         entries = [self.map_path(entry) or entry for entry in python_path.split(os.pathsep)] if python_path else []
         mapped = [path for path in map(self.map_path, import_paths) if path and not in_environment(Path(path))]
-        source = [str(self.tree / "src")] if _contains_packages(self.tree / "src") else []
-        return os.pathsep.join(dict.fromkeys([*entries, *mapped, *source]))
+        source = self.tree / "src"
+        # without an __init__.py of its own, modules are imported from it rather than from the folder above it
+        is_source = any(source.glob("*/__init__.py")) and not (source / "__init__.py").exists()
+        return os.pathsep.join(dict.fromkeys([*entries, *mapped, *([str(source)] if is_source else [])]))
 
 
 def in_environment(path: Path) -> bool:
@@ -111,11 +113,11 @@ def in_environment(path: Path) -> bool:
     return any((folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir() for folder in folders)
 
 
-def working_tree_files(files: Iterable[str], repository: Path) -> tuple[str, ...]:
-    """The module files that a revision's program has loaded from the working tree, sorted.
+def refuse_working_tree(files: Iterable[str], repository: Path) -> None:
+    """:param files: the modules that a revision's program has loaded. Those of an environment within the repository
+        (.venv), and those that the revision reaches through --link, are allowed.
 
-    Files of an environment within the repository (.venv) and files that the revision reaches through --link are
-    allowed.
+    :raises ProfilerError: some are files of the working tree.
     """
     root = repository.resolve()
     wrong = set()
@@ -124,25 +126,13 @@ def working_tree_files(files: Iterable[str], repository: Path) -> tuple[str, ...
         linked = any(part.startswith(PREFIX) for part in Path(file).parts)
         if real.is_relative_to(root) and not linked and not in_environment(real):
             wrong.add(str(real))
-    return tuple(sorted(wrong))
-
-
-def refuse_working_tree(files: Iterable[str], repository: Path) -> None:
-    """:raises ProfilerError: a revision's program has loaded files of the working tree."""
-    if wrong := working_tree_files(files, repository):
+    if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ProfilerError(
-            f"the base runs code of the working tree ({wrong[0]}{more}), so both sides would be the same: is the "
+            f"the base runs code of the working tree ({min(wrong)}{more}), so both sides would be the same: is the "
             f"project installed in the environment from this folder? Start it from its sources (python -m ...), or "
             f"use --set environment=auto"
         )
-
-
-def _contains_packages(source: Path) -> bool:
-    """Whether modules are imported from `source` rather than from the folder above it."""
-    if not source.is_dir() or (source / "__init__.py").exists():
-        return False
-    return any((entry / "__init__.py").exists() for entry in source.iterdir() if entry.is_dir())
 
 
 # ---------------------------------------------------------------- what differs between the sides

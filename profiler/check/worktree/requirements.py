@@ -11,6 +11,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -70,7 +71,9 @@ def find_requirements(tree: Path, cwd: Path, *, project_installed: bool) -> Requ
         preferred = (folder / "requirements.txt", folder / "requirements.lock")
         file = next((file for file in preferred if file.is_file()), None)
         files = (file,) if file else tuple(sorted(folder.glob("requirements*.txt")))
-        toml = _toml(folder / "pyproject.toml")
+        toml: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            toml = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
         has_setup = (folder / "setup.py").is_file() or bool(significant_text(folder / "setup.cfg"))
         is_project = "project" in toml or "poetry" in toml.get("tool", {}) or has_setup
         if files or is_project:
@@ -156,10 +159,3 @@ def _folders(root: Path, cwd: Path) -> list[Path]:
     """Folders from `cwd` up to `root`."""
     here = cwd.resolve()
     return [folder for folder in (here, *here.parents) if folder.is_relative_to(root)]
-
-
-def _toml(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from profiler.check.outputs import write
-from profiler.check.outputs.machine import RepositoryPaths
 from profiler.core.errors import ProfilerError
 from tests.check.outputs import results
 from tests.report import samples
@@ -20,16 +19,17 @@ NAMES = ["check.html", "check.json", "check.md", "check.sarif", "junit.xml"]
 
 @pytest.mark.parametrize("name", ["failed", "hostile", "unmeasured"])
 def test_six_files_and_nothing_else(tmp_path: Path, name: str) -> None:
-    written = write.write_all(results.everything()[name], tmp_path / "new", repository=RepositoryPaths("", ""))
-    assert sorted(file.name for file in (tmp_path / "new").iterdir()) == sorted(written) == NAMES
-    assert json.loads(written["check.json"].read_text())["schema"] == "check/2"
-    assert written["check.html"].read_text(encoding="utf-8").startswith("<!doctype html>")
+    written = tmp_path / "new"
+    write.write_all(results.everything()[name], written)
+    assert sorted(file.name for file in written.iterdir()) == NAMES
+    assert json.loads((written / "check.json").read_text())["schema"] == "check/2"
+    assert (written / "check.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_the_comparison_follows_in_the_page(tmp_path: Path) -> None:
     comparison = samples.comparison()
-    written = write.write_all(results.passed(), tmp_path, comparison)
-    page = written["check.html"].read_text(encoding="utf-8")
+    write.write_all(results.passed(), tmp_path, comparison)
+    page = (tmp_path / "check.html").read_text(encoding="utf-8")
     sections = re.findall('<section id="([^"]*)"', page)
     for check, compared in (("counters", "counters"), ("throughput", "numbers"), ("method", "verdict")):
         assert sections.index(f"check-{check}") < sections.index(f"comparison-{compared}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from profiler.check.worktree.environment import find_interpreter, inspect_interpreter
-from profiler.check.worktree.prepare import PathMapping, in_environment, working_tree_files, working_tree_side
+from profiler.check.worktree.prepare import PathMapping, in_environment, refuse_working_tree, working_tree_side
+from profiler.core.errors import ProfilerError
 from tests.check.worktree.conftest import COMMAND, at_revision, output
 
 
@@ -90,7 +92,7 @@ def test_an_editable_install_is_not_used(
     with at_revision("HEAD", repository) as side:
         printed = output(side)
         assert printed.startswith("old old"), printed
-        assert working_tree_files([printed.split()[-1]], repository) == ()
+        refuse_working_tree([printed.split()[-1]], repository)
     assert str(site) in side.env["PYTHONPATH"].split(os.pathsep), "what is outside the repository stays"
 
 
@@ -103,12 +105,13 @@ def test_modules_of_the_working_tree_are_found(tmp_path: Path) -> None:
     inside = str(root / "a.py")
     outside = [str(root / ".venv" / "lib" / "m.py"), "/usr/lib/os.py", sys.executable]
     files = [str(tmp_path / "link" / "a.py"), inside, *outside]
-    assert working_tree_files(files, root) == (inside,)
-    assert working_tree_files(files, tmp_path / "link") == (inside,)
+    for repository in (root, tmp_path / "link"):
+        with pytest.raises(ProfilerError, match=re.escape(f"runs code of the working tree ({inside})")):
+            refuse_working_tree(files, repository)
     tree = tmp_path / "profiler-check-1" / "repo"
     tree.mkdir(parents=True)
     (tree / "made").symlink_to(root)
-    assert working_tree_files([str(tree / "made" / "a.py")], root) == (), "it was asked for by --link"
+    refuse_working_tree([str(tree / "made" / "a.py")], root)  # it was asked for by --link
 
 
 def test_which_python_a_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
