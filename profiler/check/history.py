@@ -10,20 +10,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from profiler.analyse.changepoints import Ends, Shift, level_shifts, range_shifts
 from profiler.check.model import GateResult
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.files import append_line, read_bytes
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 SCHEMA: Final = 1
 """Version of a line. 1: the first."""
@@ -72,6 +69,9 @@ class Entry:
     tokens_per_s: float | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint: cpu, cores, GPU, kernel, python, torch."""
+
+
+_ENTRIES: Final = TypeAdapter(Entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +185,7 @@ def _entry(line: bytes, location: str) -> Entry:
             f"{location}: a newer version of the profiler wrote it (schema {schema}, this one reads {SCHEMA}): update "
             f"the profiler"
         )
-    return _entries().validate_python(value)
-
-
-@cache
-def _entries() -> TypeAdapter[Entry]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Entry)
+    return _ENTRIES.validate_python(value)
 
 
 # ---------------------------------------------------------------- series and their changes

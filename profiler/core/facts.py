@@ -93,12 +93,14 @@ def program(argv: Sequence[str]) -> str:
 def _started_by_python(words: Iterator[str]) -> str:
     """The script or the module that follows the options of Python."""
     for word in words:
-        if word == "-c":
+        # single letters may be combined, and what follows c, m, W and X belongs to them
+        letter = next((char for char in word[1:] if char in "cmWX"), "") if re.match("-[^-]", word) else ""
+        if letter == "c":
             break
         if word in _OPTIONS_WITH_VALUES:
             next(words, "")
-        elif word == "-m" or not word.startswith("-"):
-            started = next(words, "") if word == "-m" else word
+        elif letter == "m" or not word.startswith("-"):
+            started = (word.partition("m")[2] or next(words, "")) if letter else word
             is_launcher = started.rpartition("/")[2] in _LAUNCHERS
             return (_started_by_launcher(words) if is_launcher else "") or started
     return ""

@@ -181,9 +181,9 @@ def _words(name: str) -> list[str]:
 
 
 def _started(command: Sequence[str]) -> str:
-    """The script or module of a command; empty where it is in a text for a shell."""
+    """The script or module that is a word of a command; empty where it is in a text for a shell."""
     started = program(command)
-    return "" if any(map(str.isspace, started)) else started
+    return "" if any(map(str.isspace, started)) or started not in command else started
 
 
 def _program_only(command: Sequence[str]) -> tuple[str, ...]:

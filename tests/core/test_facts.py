@@ -48,6 +48,8 @@ def test_names_of_devices(facts: dict[str, Any], devices: tuple[dict[str, Any], 
     [
         (("python", "train.py", "--lr", "3"), "train"),
         (("/usr/bin/python3.11", "-u", "-m", "pkg.lm", "--x"), "pkg.lm"),
+        (("python", "-um", "pkg.lm"), "pkg.lm"),
+        (("python", "-mpkg.lm"), "pkg.lm"),
         (("python3", "-c", "pass"), "python3"),
         (("python",), "python"),
         (("./train.sh", "a.py"), "train"),

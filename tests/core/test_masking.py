@@ -96,6 +96,7 @@ def test_a_text_that_is_no_shell_syntax_is_masked() -> None:
         ("python -u train.py --lr 3", "python train.py ***"),
         ("python train.py", "python train.py"),
         ("python -m package.train --lr 3", "python -m package.train ***"),
+        ("python -mpackage.train --lr 3", "python ***"),
         ("torchrun --nproc-per-node 2 train.py --lr 3", "torchrun train.py ***"),
         ("python -m torch.distributed.run -m train", "python -m torch.distributed.run -m train"),
         ("env A=1 python train.py", "env python train.py ***"),

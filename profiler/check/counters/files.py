@@ -39,7 +39,9 @@ _COMPILED: Final = re.compile(r"/torchinductor_[^/]*/|/torch_compile_debug/")
 def start_folder(run: Run) -> str:
     """The working folder; where the command names its script or module relatively, it is derived from the files of the
     recorded call sites, so that files of both sides have the names that the repository uses."""
-    script = _script_file(run.info.argv)
+    script = program(run.info.argv).removeprefix("./")
+    if not script.endswith(".py"):  # a module
+        script = f"{script.replace('.', '/')}.py"
     if script and not script.startswith("/"):
         endings = (f"/{script}", f"/{script.removesuffix('.py')}/__main__.py")
         for site in run.sites:
@@ -47,13 +49,6 @@ def start_folder(run: Run) -> str:
                 if site.file.startswith("/") and site.file.endswith(ending):
                     return site.file.removesuffix(ending)
     return working_folder(run)
-
-
-def _script_file(argv: Sequence[str]) -> str:
-    """The file that Python was started with, as the command names it; empty: not known."""
-    if "-m" in argv[:-1]:
-        return f"{argv[argv.index('-m') + 1].replace('.', '/')}.py"
-    return next((word.removeprefix("./") for word in argv if word.endswith(".py")), "")
 
 
 def root_folder(folder: str, argv: Sequence[str]) -> str:

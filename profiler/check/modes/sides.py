@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.interleave import STEPS, WARMUP, record_steps
 from profiler.check.worktree.prepare import SourceDiff
 from profiler.core.errors import Notice, ProfilerError
+from profiler.core.facts import program as started_program
 from profiler.core.masking import shown_command
 from profiler.core.metrics import CHECKPOINT, EVALUATION, LOADER, NUMBER
 from profiler.record.schedule import STEPS_FILES, trainers
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 EXPLAIN_S: Final = 10.0
 """Time that is recorded from the first step on: it contains some hundred stack samples."""
-_OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
-"""Options of Python whose value may be the next word."""
 
 
 # ---------------------------------------------------------------- programs
@@ -90,30 +89,9 @@ def programs_of_sides(
 
 def marks_itself(argv: Sequence[str]) -> bool:
     """Whether it is `python -m` of a bundled trainer that marks everything itself and needs no hooks."""
-    module = _python_module(argv) or ""
+    module = started_program(argv)
     marked = [trainer.module for trainer in trainers().values() if trainer.marks_everything]
     return any(module == name or module.startswith(f"{name}.") for name in marked)
-
-
-def _python_module(argv: Sequence[str]) -> str | None:
-    """The module that `python -m` runs; it is None for another command."""
-    python = next(
-        (index for index, word in enumerate(argv) if PurePath(word).name.startswith(("python", "pypy"))), len(argv)
-    )
-    words = iter(argv[python + 1 :])
-    for word in words:
-        if word in _OPTIONS_WITH_VALUE:
-            next(words, None)
-        elif not word.startswith("-"):
-            return None
-        elif not word.startswith("--"):
-            # single letters may be combined, and what follows c, m, W and X belongs to them
-            letter = next((char for char in word[1:] if char in "cmWX"), "")
-            if letter == "m":
-                return word.partition("m")[2] or next(words, None)
-            if letter == "c":
-                return None
-    return None
 
 
 @contextmanager
