@@ -28,7 +28,7 @@ _LAUNCHERS: Final = frozenset({
     "accelerate", "accelerate.commands.launch", "accelerate.commands.accelerate_cli", "deepspeed",
 })  # fmt: skip
 """Programs and modules that start the user's program, whose script or module follows their own options."""
-_PYTHON: Final = re.compile(r"python[\d.]*")
+_PYTHON: Final = re.compile(r"python[\d.]*t?")
 _OPTIONS_WITH_VALUES: Final = ("-W", "-X", "--check-hash-based-pycs")
 """Options of Python whose value is the next word."""
 
@@ -83,7 +83,7 @@ def program(argv: Sequence[str]) -> str:
         name = word.rpartition("/")[2]
         if name in _LAUNCHERS:
             return _started_by_launcher(words) or name
-        if _PYTHON.fullmatch(name):
+        if is_python(name):
             return _started_by_python(words)
         if word.endswith(".py"):
             return word
@@ -118,18 +118,21 @@ def _started_by_launcher(words: Iterator[str]) -> str:
 def is_plain_python(argv: Sequence[str]) -> bool:
     """Whether a command is Python with a program, without a launcher such as torchrun."""
     names = [word.rpartition("/")[2] for word in argv]
-    return bool(_PYTHON.fullmatch(names[0])) and _LAUNCHERS.isdisjoint(names) if names else False
+    return is_python(names[0]) and _LAUNCHERS.isdisjoint(names) if names else False
+
+
+def is_python(word: str) -> bool:
+    """Whether a word of a command names an interpreter."""
+    return _PYTHON.fullmatch(word.rpartition("/")[2]) is not None
 
 
 def starts_programs(word: str) -> bool:
     """Whether a word of a command is Python or a launcher."""
-    name = word.rpartition("/")[2]
-    return name in _LAUNCHERS or _PYTHON.fullmatch(name) is not None
+    return word.rpartition("/")[2] in _LAUNCHERS or is_python(word)
 
 
 def program_name(argv: Sequence[str]) -> str:
     """A short name of a command: the script, the module after -m, or the program."""
     name = Path(argv[0]).name
-    is_python = _PYTHON.fullmatch(name) is not None
-    started = program(argv) if is_python or name in _LAUNCHERS else ""
-    return started.rpartition("/")[2].removesuffix(".py") or (name if is_python else Path(name).stem)
+    started = program(argv) if starts_programs(name) else ""
+    return started.rpartition("/")[2].removesuffix(".py") or (name if is_python(name) else Path(name).stem)

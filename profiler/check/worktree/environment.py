@@ -24,6 +24,7 @@ from profiler.check.speed.processes import watchdog_process
 from profiler.check.worktree.checkout import low_space
 from profiler.check.worktree.requirements import Requirements
 from profiler.core.errors import ProfilerError
+from profiler.core.facts import is_python
 
 COMPLETE: Final = "whole"
 """A file that is written last: an environment without it belongs to an interrupted check and is made again."""
@@ -226,7 +227,6 @@ def run_logged(
 
 # ---------------------------------------------------------------- interpreters
 
-_PYTHON: Final = re.compile(r"python(\d+(\.\d+)?)?t?")
 _LONG_SHEBANG: Final = re.compile(r"""'''exec' "?([^"]+?)"? "\$0" """)
 """pip writes this into a script's second line where the path is too long for the first."""
 _LINE_BYTES: Final = 4096
@@ -286,11 +286,6 @@ def find_interpreter(argv: Sequence[str], cwd: Path) -> str:
         if is_python(argument) and (python := shutil.which(argument)):
             return python
     return shutil.which("python") or shutil.which("python3") or sys.executable
-
-
-def is_python(argument: str) -> bool:
-    """Whether an argument of a command line names an interpreter."""
-    return _PYTHON.fullmatch(Path(argument).name) is not None
 
 
 def script_interpreter(script: Path) -> str | None:
