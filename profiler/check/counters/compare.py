@@ -122,8 +122,14 @@ def compare(
     processes = (*base, *candidate)
     _check_names(processes, limits)
     names = _ordered({name for process in processes for name in process.totals})
-    names = [name for name in names if not _unused_without_device(name, base, candidate)]
     sides = base, candidate
+    # what needs a device, and is 0 on one side while the other side had none, is left out
+    names = [
+        name
+        for name in names
+        if any(process.totals.get(name) for process in processes)
+        or not any(_lacked_device(name, [(process, process.totals) for process in side]) for side in sides)
+    ]
     lines = [_line(name, STEP, sides, limits, files if by_line else None) for name in names]
     lines = [_budgeted(line, candidate, limits.budgets.get(line.counter)) for line in lines]
     in_workers = {name for process in processes for name, amount in process.workers.items() if amount}
@@ -181,13 +187,6 @@ def unused_limits(result: GateResult) -> tuple[Notice, ...]:
 def _ordered(names: set[str]) -> list[str]:
     """Counters that are always checked in their usual order, then the others by name."""
     return [*(name for name in GATED if name in names), *sorted(names - set(GATED))]
-
-
-def _unused_without_device(name: str, base: Sequence[Counted], candidate: Sequence[Counted]) -> bool:
-    """Whether a counter that needs a device is 0 on one side while the other side had no device."""
-    if any(process.totals.get(name) for process in (*base, *candidate)):
-        return False
-    return any(_lacked_device(name, [(process, process.totals) for process in side]) for side in (base, candidate))
 
 
 def _lacked_device(name: str, side: Sequence[tuple[Counted, Mapping[str, float]]]) -> bool:

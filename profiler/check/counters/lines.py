@@ -324,12 +324,8 @@ def changed_lines(
         moved = pair.base is not None and (change.file, change.line) != (change.base_file, change.base_line)
         if change.kind is not ChangeKind.MOVED or moved:
             changes.append(change)
-    return tuple(sorted(changes, key=_order))
-
-
-def _order(change: Change) -> tuple[bool, float, str, int, str]:
-    is_old = change.kind is not ChangeKind.APPEARED
-    return is_old, change.before - change.after, change.file, change.line, change.operation
+    changes.sort(key=lambda each: (each.before - each.after, each.file, each.line, each.operation))
+    return tuple(sorted(changes, key=lambda each: each.kind is not ChangeKind.APPEARED))  # keeps that order
 
 
 def change_of(pair: LinePair) -> Change:

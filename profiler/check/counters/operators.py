@@ -80,10 +80,12 @@ def whole(amount: float) -> float:
 
 
 def growing_lines(run: Run, window: Window, shown: Callable[[str], str]) -> frozenset[tuple[str, int]]:
-    """File and line of memory of which more is in use after each step."""
+    """File and line of memory of which more is in use after each step. Where batches differ in length, what one line
+    keeps of the last batch is more in some steps and less in others."""
     rows = process_rows(run.counts, window)
-    rows = rows[window.step_rows(rows["time"]) >= 0]
-    return frozenset((shown(run.sites[number].file), run.sites[number].line) for number in _growing(rows, window))
+    rows = rows[(window.step_rows(rows["time"]) >= 0) & (rows["kind"] == CountKind.GROWTH) & (rows["site"] >= 0)]
+    sites = (run.sites[number] for number, changes in _changes(rows, window) if (changes > 0).all())
+    return frozenset((shown(site.file), site.line) for site in sites)
 
 
 def table_counts(
@@ -116,13 +118,6 @@ def table_counts(
                 operation = "" if kind is CountKind.FLOPS else run.names[name].removeprefix("aten::")
                 lines[line_at(run, number, shown, counter, operation)] += amount
     return TableCounts(totals, {line: whole(amount) for line, amount in lines.items()})
-
-
-def _growing(rows: Table, window: Window) -> Iterator[int]:
-    """The numbers of the lines of whose memory more is in use after each step. Where batches differ in length, what one
-    line keeps of the last batch is more in some steps and less in others."""
-    own = rows[(rows["kind"] == CountKind.GROWTH) & (rows["site"] >= 0)]
-    return (number for number, changes in _changes(own, window) if (changes > 0).all())
 
 
 def _changes(growth: Table, window: Window) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:

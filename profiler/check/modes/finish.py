@@ -72,43 +72,37 @@ def finish(
     :raises KeyboardInterrupt: at the end, if a signal arrived meanwhile.
     """
     with deferred_signals():
-        return _finish(result, settings, sides, diff)
-
-
-def _finish(
-    result: GateResult, settings: Settings, sides: Mapping[str, Recordings] | None, diff: SourceDiff | None
-) -> int:
-    result = replace(
-        result,
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=time.monotonic() - settings.started,
-        out=str(settings.out),
-        options=settings.options,
-        notes=(*result.notes, *settings.notes),
-    )
-    comparison: Comparison | None = None
-    with reported("the page has no comparison of the runs"):
-        comparison = _compare_runs(sides)
-    times: tuple[LineTimes, LineTimes] | None = None
-    hunks: tuple[Hunk, ...] | None = None
-    if diff is not None and FAIL in (result.counters_state, result.throughput and result.throughput.state):
-        with reported("the lines that changed could not be shown"):
-            times = _line_times(result, comparison, diff)
-            files = [change.file for line in result.counters for change in line.changes]
-            hunks = diff.hunks([*files, *(file for file, _ in times[1].lines)] if times else files)
-    result = judge(result, comparison, times, hunks)
-    settings.results.append(result)
-    _print(result)
-    complete = _write(result, settings.out, comparison)
-    if summary := os.environ.get(SUMMARY):
-        with reported("the summary of the job was not written"):
-            append_summary(result, Path(summary))
-    if settings.table.history is not None:
-        complete &= _append_to_history(Path(settings.table.history), result)
-    if not complete:
-        return int(Exit.USAGE)
-    passes = result.state in (INCONCLUSIVE, NOT_COMPARABLE) and result.limits.inconclusive == "pass"
-    return int(Exit.OK if passes else _EXIT_CODES.get(result.state, Exit.NOT_COMPARABLE))
+        result = replace(
+            result,
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=time.monotonic() - settings.started,
+            out=str(settings.out),
+            options=settings.options,
+            notes=(*result.notes, *settings.notes),
+        )
+        comparison: Comparison | None = None
+        with reported("the page has no comparison of the runs"):
+            comparison = _compare_runs(sides)
+        times: tuple[LineTimes, LineTimes] | None = None
+        hunks: tuple[Hunk, ...] | None = None
+        if diff is not None and FAIL in (result.counters_state, result.throughput and result.throughput.state):
+            with reported("the lines that changed could not be shown"):
+                times = _line_times(result, comparison, diff)
+                files = [change.file for line in result.counters for change in line.changes]
+                hunks = diff.hunks([*files, *(file for file, _ in times[1].lines)] if times else files)
+        result = judge(result, comparison, times, hunks)
+        settings.results.append(result)
+        _print(result)
+        complete = _write(result, settings.out, comparison)
+        if summary := os.environ.get(SUMMARY):
+            with reported("the summary of the job was not written"):
+                append_summary(result, Path(summary))
+        if settings.table.history is not None:
+            complete &= _append_to_history(Path(settings.table.history), result)
+        if not complete:
+            return int(Exit.USAGE)
+        passes = result.state in (INCONCLUSIVE, NOT_COMPARABLE) and result.limits.inconclusive == "pass"
+        return int(Exit.OK if passes else _EXIT_CODES.get(result.state, Exit.NOT_COMPARABLE))
 
 
 class reported:  # noqa: N801 - a context manager, as contextlib.suppress is

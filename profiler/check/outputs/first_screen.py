@@ -95,7 +95,11 @@ def _verdict_parts(result: GateResult) -> Iterator[str]:
             known = f"a change of {fmt.percent(slowdown)} may be noise"
             yield "whether it is slower could not be determined" if fmt.percentage(slowdown) is None else known
         if counters in (INCONCLUSIVE, NOT_COMPARABLE):
-            yield text.reasons(result.counters_reasons[:1]) or _undecided_counter(result.counters)
+            unsure = next((line for line in result.counters if line.state == INCONCLUSIVE), None)
+            undecided = "whether a counter rose could not be determined"
+            if unsure is not None:
+                undecided = f"{fmt.lowered(fmt.counter_title(unsure))}: {text.reasons(unsure.reasons)}"
+            yield text.reasons(result.counters_reasons[:1]) or undecided
 
 
 def rise(line: CounterLine, hunks: Sequence[Hunk] = ()) -> str:
@@ -132,13 +136,6 @@ def why(result: GateResult) -> Iterator[str]:
             yield f"{capitalized(plain(text.sentence(speed.reason))).removesuffix('.')}."
     else:
         yield from (plain(text.sentence(note)) for note in result.notes if note.code in ("not-seen", "per-sample"))
-
-
-def _undecided_counter(lines: Sequence[CounterLine]) -> str:
-    line = next((line for line in lines if line.state == INCONCLUSIVE), None)
-    if line is None:
-        return "whether a counter rose could not be determined"
-    return f"{fmt.lowered(fmt.counter_title(line))}: {text.reasons(line.reasons)}"
 
 
 # ---------------------------------------------------------------- chips

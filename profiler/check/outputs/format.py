@@ -90,18 +90,15 @@ def amount(value: float, counter: str) -> str:
 def amounts(values: Sequence[float], counter: str) -> list[str]:
     """Amounts with so many digits that different ones look different: 12,004.2 and 12,004.4."""
     texts = [amount(value, counter) for value in values]
+    unit = "B" if counter_unit(counter) == "bytes" else counter_unit(counter)
     for decimals in range(_MAX_DECIMALS):
         finite = [pair for pair in zip(values, texts, strict=True) if math.isfinite(pair[0])]
         if all(is_same(a, b) == (text_a == text_b) for (a, text_a), (b, text_b) in combinations(finite, 2)):
             break
-        texts = [_fixed(value, counter_unit(counter), decimals) for value in values]
+        texts = [
+            f"{value:,.{decimals}f} {unit}".rstrip() if math.isfinite(value) else units.NOT_MEASURED for value in values
+        ]
     return texts
-
-
-def _fixed(value: float, unit: str, decimals: int) -> str:
-    if not math.isfinite(value):
-        return units.NOT_MEASURED
-    return f"{value:,.{decimals}f} {'B' if unit == 'bytes' else unit}".rstrip()
 
 
 def is_over_budget_only(line: CounterLine) -> bool:

@@ -52,12 +52,7 @@ def write_all(result: GateResult, directory: Path, comparison: Comparison | None
     :param comparison: of both sides; its sections follow those of the check in the page.
     :raises ProfilerError: the folder cannot be made or written, or the disk is full.
     """
-    # a check records a breakdown only to explain a FAIL: sections without it are left out
-    sections = [
-        section
-        for section in (_sections(comparison) if comparison is not None else ())
-        if not all(isinstance(block, NotMeasured) for block in section.blocks)
-    ]
+    sections = tuple(_sections(comparison)) if comparison is not None else ()
     files = {
         "check.json": json.render(json.result_json(result)),
         "check.md": render_markdown(result),
@@ -99,7 +94,11 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     report = build_report(comparison)
     if report.first is not None and report.first.picture is not None:
         yield Section("timeline", "Timeline", (report.first.picture,), group="time")
-    yield from (section for section in report.sections if section.key != "timeline")
+    for section in report.sections:
+        # a check records a breakdown only to explain a FAIL: sections without it are left out
+        is_empty = all(isinstance(block, NotMeasured) for block in section.blocks)
+        if section.key != "timeline" and not is_empty:
+            yield section
 
 
 # ---------------------------------------------------------------- the terminal
