@@ -22,7 +22,7 @@ def side_tone(index: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One value of a table or a key number. Number and unit are separate, so that columns align."""
+    """One value of a table. Number and unit are separate, so that columns align."""
 
     text: str
     unit: str = ""
@@ -95,22 +95,6 @@ class Items:
     title: str = ""
     code: str = ""
     """Code after the sentences, shown as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """A key number, to be read at a glance."""
-
-    label: str
-    value: Cell
-    tone: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """A row of key numbers; the first one is the largest."""
-
-    items: tuple[Stat, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +504,6 @@ Block = (
     | Callout
     | NotMeasured
     | Items
-    | Stats
     | Table
     | StackedBars
     | PhaseStrip

@@ -294,15 +294,10 @@ def noisy_machine(report_input: ReportInput) -> str:
     return f"{text if compared else capitalized(text)}. Times are longer than on a quiet machine, and vary more."
 
 
-def on_cpu(report_input: ReportInput) -> bool:
-    """Whether all sides are plain torch on the CPU, which has no queue to measure."""
-    return all(side.info.facts.get("device") == "cpu" for side in report_input.sides)
-
-
 def key_measures(report_input: ReportInput) -> tuple[str, ...]:
     """The measures of the table of a comparison's key numbers."""
     rate = report_input.rate
-    if rate == RATES[0] and not on_cpu(report_input):
+    if rate == RATES[0] and not report_input.has_no_queue:
         return tuple(
             name
             for name in _KEY_MEASURES

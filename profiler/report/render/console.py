@@ -153,7 +153,6 @@ class _Printer(Terminal):
             b.Callout: self._callout,
             b.NotMeasured: lambda block: self.paragraph(f"{block.what}: not measured: {block.reason}", "italic"),
             b.Items: self._items,
-            b.Stats: self._stats,
             b.Table: self._table,
             b.StackedBars: self._bars,
             b.PhaseStrip: self._strip,
@@ -277,10 +276,6 @@ class _Printer(Terminal):
     def _grid(self, columns: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Text | str]]) -> None:
         """A table with these titles; True: numbers."""
         self.console.print(self.table([TextColumn(title, number) for title, number in columns], rows))
-
-    def _stats(self, block: b.Stats) -> None:
-        rows = [(stat.label, self._value(stat.value), self.text(stat.value.note, "dim")) for stat in block.items]
-        self._grid((("", False), ("", True), ("", False)), rows)
 
     def _value(self, cell: b.Cell, footnotes: dict[str, str] | None = None) -> Text:
         style = "dim italic" if cell.missing else JUDGED.get(cell.judged, "bold" if cell.strong else "")

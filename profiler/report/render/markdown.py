@@ -94,11 +94,6 @@ def _items(block: b.Items, level: int) -> str:
     return title + items + (f"\n{code}" if code else "")
 
 
-def _stats(block: b.Stats, _: int) -> str:
-    rows = [(stat.label, stat.value.one_line(), stat.value.note) for stat in block.items]
-    return _grid(("", "", ""), rows, (False, True, False))
-
-
 def _table(block: b.Table, _: int) -> str:
     marks = block.footnotes()
     rows = [[_cell(cell, marks) for cell in row] for row in block.rows]
@@ -195,7 +190,6 @@ _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
     b.Callout: _callout,
     b.NotMeasured: lambda block, _: f"*{escape(block.what)}: not measured: {escape(block.reason)}*",
     b.Items: _items,
-    b.Stats: _stats,
     b.Table: _table,
     b.StackedBars: _bars,
     b.PhaseStrip: _strip,

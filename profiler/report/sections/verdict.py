@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.analyse.model import Comparison, Ratio
 from profiler.core.metrics import RATES, is_share, label
-from profiler.report.blocks import Block, Callout, Cell, Column, Items, Stat, Table, Text
+from profiler.report.blocks import Block, Callout, Cell, Column, Items, Table, Text
 from profiler.report.build import section
 from profiler.report.category_text import phase_label
 from profiler.report.model import (
@@ -45,9 +45,10 @@ _SINGLE_RUN_MEASURES: Final = ("device_utilization", "peak_share", *HOST_MEASURE
 
 def _brief(report_input: ReportInput) -> Iterator[Block]:
     if not report_input.without_steps:
-        for stat in _ratio_stats(report_input):  # where no number can be drawn large
-            note = "" if stat.value.missing else f" ({stat.value.note})"
-            yield Text(f"{stat.label}: {stat.value.one_line()}{note}")
+        over = f"over {report_input.sides[0].label}, {report_input.rate_phrase(report_input.rate)}"
+        for side in report_input.sides[1:]:
+            cell = _ratio_cell(report_input.ratio(side.label, report_input.rate))
+            yield Text(f"{side.label} {over}: {cell.one_line()}{'' if cell.missing else f' ({cell.note})'}")
         yield from _tables(report_input)
         yield from compare_lines(report_input.sides)
 
@@ -124,14 +125,6 @@ def _result_callouts(comparison: Comparison) -> Iterator[Callout]:
         yield Callout(f"{different}.", "info", "Results differ too", judged="bad")
     if uncompared := uncompared_results(comparison.results):
         yield Callout(f"{uncompared}: these results were not compared.", "info", "Results not compared")
-
-
-def _ratio_stats(report_input: ReportInput) -> Iterator[Stat]:
-    """The ratio of each side over the baseline."""
-    over = f"over {report_input.sides[0].label}, {report_input.rate_phrase(report_input.rate)}"
-    for side in report_input.sides[1:]:
-        cell = _ratio_cell(report_input.ratio(side.label, report_input.rate))
-        yield Stat(f"{side.label} {over}", cell, tone=side.tone)
 
 
 def _ratio_cell(ratio: Ratio | None) -> Cell:

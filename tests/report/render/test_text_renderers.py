@@ -63,7 +63,6 @@ def one_of_each() -> blocks.Report:
         blocks.Table: blocks.Table(
             "t", (blocks.Column("a"), blocks.Column("b")), ((blocks.Cell("x"), blocks.Cell("PASS", judged="good")),)
         ),
-        blocks.Stats: blocks.Stats((blocks.Stat("Slow-down", blocks.Cell("12", "%")),)),
         blocks.PhaseStrip: blocks.PhaseStrip("A step", (blocks.Segment("data", 2.0, "2 s", "c1"),), 1.0, "then: 1 s"),
         blocks.TimelineChart: a_timeline(),
         blocks.SlopeChart: blocks.SlopeChart(
