@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from statistics import median_high
@@ -55,56 +55,44 @@ _HINTS: Final = (
 )
 
 
+@dataclass(eq=False)
 class RoundRunner:
-    """Runs rounds of two programs, all with the same number of steps per block.
+    """Runs rounds of two programs, all with the same number of steps per block."""
 
-    :param programs: by side: BASE and CANDIDATE.
-    :param out: folder of the runs NN-base, NN-candidate.
-    :param warmup: steps; None: WARMUP, or as many as WARMUP_S allows.
-    :param seed: of the random orders.
-    :param gpus: see SystemLoad.
-    :param admit: called with each process when it first waits at the end of a step; it may raise.
-    :param round_seconds: how long a round may take with the start of the programs: its blocks are fewer and shorter
-        where it would take longer, but at least MIN_BLOCKS of each side. None: as many as BLOCKS says.
-    :param program_steps: steps after which the programs end by themselves; 0: not known. A round of limited time has
-        blocks that fit into them.
-    :param may_end: whether a round ends early, with its blocks so far, where a program ends by itself.
-    :param is_alone: whether the time in which other programs kept a program from a core is left out of its steps.
-    """
+    programs: Mapping[str, Program]
+    """By side: BASE and CANDIDATE."""
+    out: Path
+    """Folder of the runs NN-base, NN-candidate."""
+    _: KW_ONLY
+    warmup: int | None = None
+    """Steps; None: WARMUP, or as many as WARMUP_S allows."""
+    patience: float = PATIENCE_S
+    seed: int | None = None
+    """Of the random orders."""
+    gpus: Callable[[], tuple[str, ...]] | None = None
+    """See SystemLoad."""
+    admit: Callable[[ControlledProcess], None] = lambda _: None
+    """Called with each process when it first waits at the end of a step; it may raise."""
+    round_seconds: float | None = None
+    """How long a round may take with the start of the programs: its blocks are fewer and shorter where it would take
+    longer, but at least MIN_BLOCKS of each side. None: as many as BLOCKS says."""
+    program_steps: int = 0
+    """Steps after which the programs end by themselves; 0: not known. A round of limited time has blocks that fit into
+    them."""
+    may_end: bool = False
+    """Whether a round ends early, with its blocks so far, where a program ends by itself."""
+    is_alone: bool = False
+    """Whether the time in which other programs kept a program from a core is left out of its steps."""
+    steps: int = field(default=0, init=False)
+    """Per block; 0: not chosen yet."""
+    runs: dict[str, list[Path]] = field(default_factory=lambda: {BASE: [], CANDIDATE: []}, init=False)
+    """Directories of the completed runs."""
+    files: set[str] = field(default_factory=set, init=False)
+    """Files of the modules that the programs have loaded, except installed ones."""
 
-    def __init__(
-        self,
-        programs: Mapping[str, Program],
-        out: Path,
-        *,
-        warmup: int | None = None,
-        patience: float = PATIENCE_S,
-        seed: int | None = None,
-        gpus: Callable[[], tuple[str, ...]] | None = None,
-        admit: Callable[[ControlledProcess], None] = lambda _: None,
-        round_seconds: float | None = None,
-        program_steps: int = 0,
-        may_end: bool = False,
-        is_alone: bool = False,
-    ) -> None:
-        self._programs = programs
-        self._out = out
-        self._warmup = self._requested_warmup = warmup
-        self._patience = patience
-        self._random = Random(seed)
-        self._gpus = gpus
-        self._admit = admit
-        self._round_seconds = round_seconds
-        self._program_steps = program_steps
-        self._may_end = may_end
-        self._is_alone = is_alone
-        self._blocks = 0
-        self.steps = 0
-        """Per block; 0: not chosen yet."""
-        self.runs: dict[str, list[Path]] = {BASE: [], CANDIDATE: []}
-        """Directories of the completed runs."""
-        self.files = set[str]()
-        """Files of the modules that the programs have loaded, except installed ones."""
+    def __post_init__(self) -> None:
+        self._random = Random(self.seed)
+        self._warmup, self._blocks = self.warmup, 0
 
     def run(self, number: int, kind: str, *, look: tuple[int, float] = (0, 0.0)) -> Round:
         """Run one round.
@@ -115,16 +103,16 @@ class RoundRunner:
         """
         begin, is_look = time.monotonic(), kind == LOOK
         slots = start_order(number, swapped=kind == CONFIRM)
-        with process_starter(patience=self._patience) as start:
+        with process_starter(patience=self.patience) as start:
             processes: dict[str, ControlledProcess] = {}
             try:
                 for side in slots:
-                    processes[side] = start(self._programs[side], self._out / f"{LOOK * is_look}{number:02}-{side}")
+                    processes[side] = start(self.programs[side], self.out / f"{LOOK * is_look}{number:02}-{side}")
                 self._align(processes.values())
                 while True:
                     try:
                         self._warm_up(processes, begin)
-                        load = SystemLoad(self._gpus)
+                        load = SystemLoad(self.gpus)
                         blocks = self._measure(processes, load, look if is_look else None)
                         break
                     except StepBoundaryChangedError as error:
@@ -138,10 +126,10 @@ class RoundRunner:
 
     def _align(self, processes: Iterable[ControlledProcess]) -> None:
         """Wait until all processes wait at the end of a step. They start up at the same time."""
-        for process in aligned(processes, self._patience):
+        for process in aligned(processes, self.patience):
             process.freeze()
             self.files.update(process.controller.files)
-            self._admit(process)
+            self.admit(process)
 
     def _realign(self, processes: Mapping[str, ControlledProcess], changed: ControlledProcess) -> None:
         """Return to before the warm-up, since an event of higher priority ends the steps of `changed`.
@@ -149,7 +137,7 @@ class RoundRunner:
         The priority rises each time, so this happens at most twice.
         """
         if not self.runs[BASE]:  # later rounds use the step counts of the first one
-            self.steps, self._warmup = 0, self._requested_warmup
+            self.steps, self._warmup = 0, self.warmup
         for process in processes.values():
             process.discard_measured()
         self._align([changed])
@@ -176,11 +164,11 @@ class RoundRunner:
         )
         self.steps = min(MAX_STEPS, max(math.ceil(BLOCK_S / min(step_s) - 0.5), least))
         self._blocks = next(blocks for limit_s, blocks in BLOCKS if self.steps * min(step_s) <= limit_s)
-        if self._round_seconds is not None:
-            fit = int((self._round_seconds - (time.monotonic() - begin)) / sum(step_s))
-            if self._program_steps:
+        if self.round_seconds is not None:
+            fit = int((self.round_seconds - (time.monotonic() - begin)) / sum(step_s))
+            if self.program_steps:
                 taken = self._warmup + max(controller.skipped_steps for controller in controllers)
-                fit = min(fit, self._program_steps - taken)
+                fit = min(fit, self.program_steps - taken)
             self.steps = max(least, min(self.steps, fit // (MIN_BLOCKS + 1)))  # one block is not measured
             self._blocks = max(MIN_BLOCKS, min(self._blocks, fit // self.steps - 1))
 
@@ -194,14 +182,14 @@ class RoundRunner:
         for side in block_order(self._blocks if look is None else math.ceil(look[0] / self.steps), self._random):
             if look is not None and len(blocks) % 2 == 0 and time.monotonic() - begin > look[1]:
                 break
-            throttled = throttled_seconds() if self._is_alone else None
+            throttled = throttled_seconds() if self.is_alone else None
             try:
                 block = processes[side].run_steps(self.steps)
                 # a wait that the quota of the program's own group caused is none for other programs
-                is_reduced = self._is_alone and throttled_seconds() == throttled
+                is_reduced = self.is_alone and throttled_seconds() == throttled
                 blocks.append(_without(processes[side].kept_waiting, block) if is_reduced else block)
             except ProcessEndedError as error:
-                if (self._may_end or look is not None) and error.exit_code == 0 and len(blocks) >= MIN_BLOCKS:
+                if (self.may_end or look is not None) and error.exit_code == 0 and len(blocks) >= MIN_BLOCKS:
                     break
                 raise
             raise_deferred()
