@@ -72,7 +72,7 @@ def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Bloc
         (period, thread, cells)
         for period in _PERIODS
         for thread in (DEVICE, MAIN)
-        if (cells := [cell for cell in ledger.of(period, thread) if _is_of(cell, line)])
+        if (cells := [cell for cell in ledger.of(period, thread) if any(_is_at(place, line) for place in cell.lines)])
     ]
     if not tables:
         yield Text(_no_time(analysis, ledger, line))
@@ -89,11 +89,6 @@ def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Bloc
             yield Text("What the host does counts by the time for which the device is idle meanwhile.")
         else:
             yield Text(" ".join(_why(analysis, ledger, cells, own)))
-
-
-def _is_of(cell: Cell, line: str) -> bool:
-    """Whether a cell is time of a line, or of what that calls."""
-    return any(_is_at(place, line) for place in cell.lines)
 
 
 def _is_at(place: tuple[str, int], line: str) -> bool:

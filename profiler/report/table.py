@@ -280,9 +280,9 @@ def missing_cell(reason: Notice | str | None) -> Cell:
     return Cell("", missing=(reason if isinstance(reason, str) else describe(reason)) or NO_REASON)
 
 
-def seconds_cell(value: float) -> Cell:
-    """The cell of a duration in seconds."""
-    return Cell(*quantity(value, "s"), sort=value)
+def seconds_cell(value: float | None, *, missing: str = "") -> Cell:
+    """The cell of a duration in seconds, or why there is none."""
+    return missing_cell(missing) if value is None else Cell(*quantity(value, "s"), sort=value)
 
 
 def count_cell(value: float) -> Cell:
@@ -290,8 +290,12 @@ def count_cell(value: float) -> Cell:
     return Cell(units.count(value), sort=value)
 
 
-def share_cell(value: float, interval: tuple[float, float] | None = None, *, note: str = "") -> Cell:
-    """The cell of a share, with its 95% interval, if it has one, or a note below it."""
+def share_cell(
+    value: float | None, interval: tuple[float, float] | None = None, *, note: str = "", missing: str = ""
+) -> Cell:
+    """The cell of a share, with its 95% interval, if it has one, or a note below it; or why there is none."""
+    if value is None:
+        return missing_cell(missing)
     if interval is not None and interval[0] < interval[1]:
         note = f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
     return Cell(_hundredths(value), "%", sort=value, note=note)

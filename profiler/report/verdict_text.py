@@ -65,7 +65,7 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
         verdict=statement.text,
         headline=statement.headline,
         details=statement.details,
-        unknown_reason=_unknown_sentence(diagnosis.unknown) if diagnosis.unknown else "",
+        unknown_reason=f"{capitalized(_why_unknown(diagnosis.unknown))}." if diagnosis.unknown else "",
         outcome=diagnosis.verdict.value,
         outcome_share=diagnosis.share,
     )
@@ -224,25 +224,19 @@ def _unknown(unknown: UnknownShare) -> str:
     return f"What ran in {share(unknown.share)} of {step} is {state}: {_why_unknown(unknown)}."
 
 
-def _unknown_sentence(unknown: UnknownShare) -> str:
-    return f"{capitalized(_why_unknown(unknown))}."
-
-
 def _why_unknown(unknown: UnknownShare) -> str:
     if unknown.in_trace:
-        why = "the trace has no event of the main thread then"
-    elif unknown.samples >= MIN_SAMPLES:
+        return "the trace has no event of the main thread then"
+    if unknown.samples >= MIN_SAMPLES:
         hint = f"{_largest_part(unknown)}, but " if unknown.site else ""
-        why = f"{hint}stack samples do not show whether Python ran or waited for the device"
-    elif unknown.site:
-        why = f"by only {plural(unknown.samples, 'stack sample')}, {_largest_part(unknown)}; record for longer"
-    elif unknown.samples:
-        why = f"{too_few(unknown.samples)} to tell; record for longer"
-    elif unknown.has_samples_outside:
-        why = "no stack sample lies within the measured steps; record for longer"
-    else:
-        why = "there are no stack samples"
-    return why
+        return f"{hint}stack samples do not show whether Python ran or waited for the device"
+    if unknown.site:
+        return f"by only {plural(unknown.samples, 'stack sample')}, {_largest_part(unknown)}; record for longer"
+    if unknown.samples:
+        return f"{too_few(unknown.samples)} to tell; record for longer"
+    if unknown.has_samples_outside:
+        return "no stack sample lies within the measured steps; record for longer"
+    return "there are no stack samples"
 
 
 def _largest_part(unknown: UnknownShare) -> str:

@@ -332,7 +332,7 @@ def rounds_table(speed: Throughput) -> Iterator[b.Table]:
 
 def _step_cell(measured: Round, side: str) -> b.Cell:
     times = step_times(measured, side)
-    return seconds_cell(median(times)) if times else missing_cell("it took no step")
+    return seconds_cell(median(times) if times else None, missing="it took no step")
 
 
 def _load_cell(conditions: Conditions) -> b.Cell:
@@ -349,11 +349,7 @@ _ROUND_FIELDS: Final[tuple[Field[tuple[Round, float | None]], ...]] = (
     Field("Candidate step", lambda row: _step_cell(row[0], CANDIDATE), number=True),
     Field("Slow-down", lambda row: percent_cell(row[1], "too few blocks"), number=True),
     Field("Load", lambda row: _load_cell(row[0].conditions), number=True),
-    Field(
-        "Steal",
-        lambda row: missing_cell(fmt.NOT_REPORTED) if (steal := row[0].conditions.steal) is None else share_cell(steal),
-        number=True,
-    ),
+    Field("Steal", lambda row: share_cell(row[0].conditions.steal, missing=fmt.NOT_REPORTED), number=True),
     Field("Throttled by", lambda row: b.Cell(", ".join(row[0].conditions.throttled) or b.NOTHING)),
 )
 _ROUNDS_NOTE: Final = (

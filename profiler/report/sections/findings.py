@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from profiler.analyse.finding import Finding, FindingChange, FindingState, NotJudged, compare_findings
+from profiler.analyse.finding import Finding, FindingChange, FindingState, compare_findings
 from profiler.analyse.model import Analysis
 from profiler.core.plugins import entry_points
 from profiler.core.units import seconds, share
@@ -98,11 +98,6 @@ def _lines(finding: Finding) -> Iterator[str]:
         yield f"{'Line' if len(places) == 1 else 'Lines'}: {listed(places)}."
 
 
-def _not_judged(rules: Iterable[NotJudged]) -> Iterator[Items]:
-    if items := tuple(map(not_judged_text, rules)):
-        yield Items(items, "Rules that cannot judge this run")
-
-
 def _brief(report_input: ReportInput) -> Iterator[Block]:
     analysis = report_input.analysis
     if analysis is not None:  # the verdict has the figures of those that matter
@@ -165,7 +160,8 @@ def findings(report_input: ReportInput) -> Iterator[Block]:
         yield Text(_NOTHING)
     cures = [fix for fixes in entry_points("fixes").values() for fix in fixes]
     yield from (_in_full(finding, cures) for finding in analysis.findings if finding.has_cure)
-    yield from _not_judged(analysis.not_judged)
+    if items := tuple(map(not_judged_text, analysis.not_judged)):
+        yield Items(items, "Rules that cannot judge this run")
 
 
 PLUGIN = findings

@@ -35,7 +35,6 @@ from profiler.report.table import (
     RowKey,
     in_one_table,
     make_table,
-    missing_cell,
     more_lines,
     percent,
     phrase,
@@ -117,7 +116,8 @@ def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
     if not (list(compare_phases(sides)) and list(compare_lines(sides))):
         first = next(side for side in sides if side.detailed.lines)
         yield from _phase_bars(first)
-        yield _top_lines(first)
+        lines = first.detailed.lines[:_BRIEF_LINES]
+        yield make_table("Lines with most of the training thread's time, per step", _BRIEF_FIELDS, lines)
 
 
 @section("lines", "Time by line", 32, "code", brief=_brief_lines)
@@ -141,12 +141,6 @@ def _shown_lines(side: ReportSide) -> Sequence[LineCost]:
 
 def _line_key(line: LineCost) -> RowKey:
     return row_key(line.site)
-
-
-def _top_lines(side: ReportSide) -> Table:
-    """The lines with most time, in short."""
-    lines = side.detailed.lines[:_BRIEF_LINES]
-    return make_table("Lines with most of the training thread's time, per step", _BRIEF_FIELDS, lines)
 
 
 def _phase_bars(side: ReportSide) -> Iterator[StackedBars]:
@@ -275,8 +269,7 @@ def _threads_summary(report_input: ReportInput) -> Iterator[Block]:
 
 
 def _brief_threads(report_input: ReportInput) -> Iterator[Block]:
-    analysis = report_input.analysis
-    if analysis is not None and analysis.info.state == "attached":
+    if report_input.analysis is not None and report_input.analysis.info.state == "attached":
         yield from _threads_summary(report_input)
 
 
@@ -315,19 +308,15 @@ def _thread_name(thread: ThreadActivity) -> Cell:
     return Cell(f"{thread.process} {thread.pid}" + (f", {thread.thread}" if thread.thread else ""))
 
 
-def _optional_share(value: float | None, reason: str) -> Cell:
-    return missing_cell(reason) if value is None else share_cell(value)
-
-
 _THREAD_FIELDS = (
     Field[ThreadActivity]("Process, thread", _thread_name),
     Field[ThreadActivity]("Mostly", lambda thread: Cell(THREAD_STATES[thread.state])),
     Field[ThreadActivity]("Share", _sampled_share, number=True, bar=True),
     Field[ThreadActivity](
-        "On CPU", lambda thread: _optional_share(thread.on_cpu, "the thread's clock was not read"), number=True
+        "On CPU", lambda thread: share_cell(thread.on_cpu, missing="the thread's clock was not read"), number=True
     ),
     Field[ThreadActivity](
-        "GIL", lambda thread: _optional_share(thread.gil, "no window of the GIL's holder was recorded"), number=True
+        "GIL", lambda thread: share_cell(thread.gil, missing="no window of the GIL's holder was recorded"), number=True
     ),
     Field[ThreadActivity](
         "Samples", lambda thread: Cell(f"{thread.samples:,}", sort=float(thread.samples)), number=True

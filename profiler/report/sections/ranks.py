@@ -64,7 +64,7 @@ def _table(ledger: RankLedger) -> Block:
     fields: list[Field[RankActivity]] = [
         Field("Rank", lambda rank: Cell(str(rank.rank))),
         Field("Step", lambda rank: seconds_cell(rank.step_time), number=True),
-        Field("Own work", lambda rank: _seconds(rank.own_work, why), number=True),
+        Field("Own work", lambda rank: seconds_cell(rank.own_work, missing=why), number=True),
         Field("Last", lambda rank: missing_cell(why) if rank.last is None else Cell(percent(rank.last)), number=True),
         Field("Most of its time", lambda rank: Cell(_largest(rank))),
     ]
@@ -97,10 +97,6 @@ def _before(wait: CollectiveWait) -> Cell:
     if wait.at_line or not function:
         return Cell(at(wait.before).strip() + (f", in {function}" if function else ""))
     return Cell(f"in {function}")
-
-
-def _seconds(value: float | None, why: str) -> Cell:
-    return missing_cell(why) if value is None else seconds_cell(value)
 
 
 def _largest(rank: RankActivity) -> str:
