@@ -26,8 +26,6 @@ from profiler.run.model import RunInfo
 ACTIONS: Final = 3
 _CURES: Final = 2
 _TRIAL: Final = "Without --yes it asks first. It runs the program without this cause, and changes no file of yours."
-KEPT: Final = "In CI, run it without --update: it fails if a step calls, copies or waits more often than now."
-"""What `check` does with the baseline that it wrote."""
 
 
 def run_actions(analysis: Analysis) -> tuple[Action, ...]:
@@ -111,8 +109,14 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
     is_busy = analysis.outcome in (RunVerdict.COMPUTING, RunVerdict.DEVICE_BUSY)
     is_well = is_busy and not is_elsewhere and not exit_status(info)
     if first is None and is_well:
-        check = f"{called_as()} check --baseline counters.json --update -- {program}"
-        yield Action("Keep it as fast as it is", command=check, note=KEPT)
+        yield keep_action("it", program)
+
+
+def keep_action(name: str, program: str) -> Action:
+    """The baseline that keeps a program as fast as it is, and what `check` does with it."""
+    check = f"{called_as()} check --baseline counters.json --update -- {program}"
+    note = "In CI, run it without --update: it fails if a step calls, copies or waits more often than now."
+    return Action(f"Keep {name} as fast as it is", command=check, note=note)
 
 
 def _comparison(info: RunInfo) -> Action:

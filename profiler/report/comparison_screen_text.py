@@ -11,8 +11,9 @@ from profiler.core.metrics import PER_STEP, find_counter
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant
 from profiler.diagnose.model import WORTH_LEADING
-from profiler.report.action_text import ACTIONS, KEPT, command_text, trial_commands
+from profiler.report.action_text import ACTIONS, command_text, keep_action, trial_commands
 from profiler.report.blocks import Action, Chip, Headline
+from profiler.report.comparison_text import ONE_PAIR
 from profiler.report.finding_text import NO_GAIN, finding_text, prediction_texts, told
 from profiler.report.first_screen_text import WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
@@ -58,10 +59,8 @@ _SAME: Final = 0.005
 # ---------------------------------------------------------------- headline
 
 
-def comparison_headline(report_input: ReportInput) -> Headline:
+def comparison_headline(report_input: ReportInput, comparison: Comparison) -> Headline:
     """`after trains 60× faster: 36.5k → 2.21M tokens/s`; of several sides the last one."""
-    comparison = report_input.comparison
-    assert comparison is not None
     if not comparison.comparable and not comparison.forced:
         return Headline("These sides are not comparable", judged="bad")
     first, last = report_input.sides[0], report_input.sides[-1]
@@ -102,10 +101,8 @@ def _number(value: float) -> str:
 # ---------------------------------------------------------------- why
 
 
-def comparison_why(report_input: ReportInput) -> tuple[str, ...]:
+def comparison_why(report_input: ReportInput, comparison: Comparison) -> tuple[str, ...]:
     """At most two sentences: how often each side turns to the device and how busy that is, or what else changed."""
-    comparison = report_input.comparison
-    assert comparison is not None
     if not comparison.comparable:
         return (f"They differ: {mismatches(comparison.mismatches)}.",)
     first, last = report_input.sides[0], report_input.sides[-1]
@@ -187,10 +184,8 @@ def _rounded(value: float) -> str:
 # ---------------------------------------------------------------- chips
 
 
-def comparison_chips(report_input: ReportInput) -> tuple[Chip, ...]:
+def comparison_chips(report_input: ReportInput, comparison: Comparison) -> tuple[Chip, ...]:
     """The interval of the ratio, whether the results are the same, and what makes the figures doubtful."""
-    comparison = report_input.comparison
-    assert comparison is not None
     chips = (*_interval_chips(report_input), *_result_chips(report_input, comparison))
     return (*chips, *_doubts(report_input, comparison))
 
@@ -198,12 +193,12 @@ def comparison_chips(report_input: ReportInput) -> tuple[Chip, ...]:
 def _interval_chips(report_input: ReportInput) -> Iterator[Chip]:
     speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
     if speed is not None and speed.bound is not None:
-        reason = "one pair of runs: it may be chance" if speed.n == 1 else f"of {speed.n} pairs"
+        reason = ONE_PAIR if speed.n == 1 else f"of {speed.n} pairs"
         yield Chip(f"a lower bound, {reason}", "warning")
     if speed is None or speed.value is None:
         return
     if speed.low is None or speed.high is None:
-        reason = "one pair of runs: it may be chance" if speed.n == 1 else describe(speed.reason)
+        reason = ONE_PAIR if speed.n == 1 else describe(speed.reason)
         yield Chip(reason or plural(speed.n, "pair"), "warning")
         return
     is_slower = speed.value < 1 and speed.different
@@ -254,35 +249,29 @@ def _taken(report_input: ReportInput) -> str:
 # ---------------------------------------------------------------- what now
 
 
-def comparison_actions(report_input: ReportInput) -> tuple[Action, ...]:
+def comparison_actions(report_input: ReportInput, comparison: Comparison) -> tuple[Action, ...]:
     """What the last side can still gain, and how to keep what was gained."""
     last = report_input.sides[-1]
     actions = [*_next_cure(last), *_bound_of_host(last)]
-    extensions = report_input.comparison.extensions.values() if report_input.comparison is not None else ()
-    fixes = next(filter(None, (each.next_command() for each in extensions)), "")
+    fixes = next(filter(None, (each.next_command() for each in comparison.extensions.values())), "")
     if fixes:
         each_fix = Action("See what each fix gains by itself", command=f"{called_as()} {fixes}")
         return (*actions[: ACTIONS - 1], each_fix)
-    if not _is_worth_keeping(report_input):
+    if not _is_worth_keeping(report_input, comparison):
         record = Action(f"Record where the time of {last.label} goes", command=f"{called_as()} run -- {_command(last)}")
         return (*actions[:ACTIONS],) or (record,)
-    keep = Action(
-        f"Keep {last.label} as fast as it is",
-        command=f"{called_as()} check --baseline counters.json --update -- {_command(last)}",
-        note=KEPT,
-    )
-    return (*actions[: ACTIONS - 1], keep)
+    return (*actions[: ACTIONS - 1], keep_action(last.label, _command(last)))
 
 
 def _command(side: ReportSide) -> str:
     return command_text(side.detailed.info) or "COMMAND"
 
 
-def _is_worth_keeping(report_input: ReportInput) -> bool:
+def _is_worth_keeping(report_input: ReportInput, comparison: Comparison) -> bool:
     """Whether the last side ended well, can be compared with the first, and is not slower."""
-    comparison, last = report_input.comparison, report_input.sides[-1]
+    last = report_input.sides[-1]
     speed = report_input.ratio(last.label, report_input.rate)
-    if comparison is None or not comparison.comparable or speed is None or speed.known is None:
+    if not comparison.comparable or speed is None or speed.known is None:
         return False
     is_slower = speed.known <= 1 - _SAME and (speed.different or speed.n <= 1)
     return not is_slower and not any(exit_status(run.info) for run in last.analyses())

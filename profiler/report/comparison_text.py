@@ -91,7 +91,7 @@ def _side_statement(side: SideDiagnosis) -> Statement:
             f"{side.side} runs {least} the {side.unit} of {side.base}{where}, a bound because {describe(side.reason)}"
         )
         return Statement(f"{head},", (more,)) if (more := _with_counts(side)) else Statement(head)
-    interval = f" ({_ONE_PAIR if speed.n == 1 else describe(speed.reason)})" if speed.reason else ""
+    interval = f" ({ONE_PAIR if speed.n == 1 else describe(speed.reason)})" if speed.reason else ""
     if speed.low is not None and speed.high is not None:
         interval = f" (95% {factor(speed.low)[0]} to {factor(speed.high)[0]})"
     if speed.n > 1 and not speed.different:
@@ -104,7 +104,7 @@ def _side_statement(side: SideDiagnosis) -> Statement:
     return Statement(f"{head},", (more,)) if more else Statement(head)
 
 
-_ONE_PAIR: Final = "one pair of runs: it may be chance"
+ONE_PAIR: Final = "one pair of runs: it may be chance"
 
 
 def _moved(side: SideDiagnosis) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from profiler.analyse.model import Mismatch, RunCounts, SiteCount
 from profiler.report.blocks import Block, Callout, Cell, Report, Section, Table, Text
 from profiler.report.build import local_time
 from profiler.report.count_text import (
     KINDS,
+    NO_LINE,
     ComparedCount,
     LineCount,
     amount_text,
@@ -28,8 +28,6 @@ from profiler.report.count_text import (
 from profiler.report.table import Field, make_table, site_cell
 from profiler.report.text import capitalized, mismatches, plural
 from profiler.run.tables import CountKind
-
-_NO_LINE: Final = "no line of the program"
 
 
 def count_report(counted: RunCounts) -> Report:
@@ -94,7 +92,7 @@ def _blocks(counts: tuple[SiteCount, ...], kind: CountKind) -> Iterator[Block]:
 
     frames = Field[LineCount]("In a library", lambda line: Cell(", ".join(map(frame_text, line.frames)), code=True))
     fields = (
-        Field[LineCount]("Line", lambda line: site_cell(line.site, _NO_LINE)),
+        Field[LineCount]("Line", lambda line: site_cell(line.site, NO_LINE)),
         *([frames] if any(line.frames for line in lines) else []),
         Field[LineCount]("In a usual step", amount, number=True),
         Field[LineCount]("Before the first step ended", before, number=True),

@@ -23,7 +23,7 @@ _MAX_NAMES: Final = 4
 _MAX_FRAMES: Final = 2
 """Lines of libraries that are named below a line."""
 WAITS_ON_CPU: Final = "reads for which a GPU would make the host wait"
-_NO_LINE: Final = "no line of the program"
+NO_LINE: Final = "no line of the program"
 MODEL: Final = "from a model of the allocator"
 
 
@@ -258,7 +258,7 @@ def _line(kind: CountKind, line: LineCount) -> str:
     if line.steps.others and not has_bytes and not first:
         details.insert(len(details) if line.steps.usual else 0, _others_text(kind, line.steps))
     place, source = line.site, line.site.source if line.site else ""
-    wheres = (short_site(place), f"{PurePath(place.file).name}:{place.line}") if place else (_NO_LINE,)
+    wheres = (short_site(place), f"{PurePath(place.file).name}:{place.line}") if place else (NO_LINE,)
     for when, where in product(_BEFORE if first else ("",), wheres):
         told = ", ".join(filter(None, (*details, when)))
         text = f"  {amount:>8}  {where}{f'  {told}' if told else ''}"

@@ -91,14 +91,14 @@ def _of_comparison(report_input: ReportInput, comparison: Comparison, time: str)
     title, places, note = _places(first, of=first.label)
     return FirstScreen(
         comparison_context(comparison, report_input.devices, time),
-        comparison_headline(report_input),
-        comparison_why(report_input),
-        comparison_chips(report_input),
+        comparison_headline(report_input, comparison),
+        comparison_why(report_input, comparison),
+        comparison_chips(report_input, comparison),
         main_timeline(report_input) or _strip(first, compared=True),
         title,
         places[:_COMPARED_PLACES],
         note,
-        actions=comparison_actions(report_input),
+        actions=comparison_actions(report_input, comparison),
     )
 
 

@@ -55,7 +55,15 @@ from profiler.report.finding_text import (
     where_text,
     whole_text,
 )
-from profiler.report.model import ReportSide, exit_status, group_warnings, has_no_steps, load_warnings
+from profiler.report.model import (
+    ReportSide,
+    ended_early,
+    exit_status,
+    group_warnings,
+    has_no_steps,
+    load_warnings,
+    loaded_machine,
+)
 from profiler.report.rank_text import other_ranks
 from profiler.report.text import (
     THREAD_STATES,
@@ -406,14 +414,13 @@ def _observed(analysis: Analysis) -> Chip | None:
 
 
 def _doubts(analysis: Analysis) -> Iterator[Chip]:
-    status = exit_status(analysis.info)
-    if status and not has_no_steps(analysis):
-        yield Chip("ended early", "warning", f"The program {status}: only its first part is here.")
+    if early := ended_early(analysis):
+        yield Chip("ended early", "warning", early)
     if damage := [warning for warning in analysis.warnings if warning.code in DAMAGE]:
         file = PurePath(str(damage[0].values.get("file", ""))).name
         name = "the run never ended" if damage[0].code == DAMAGE[0] else f"damaged: {file or 'a part of the run'}"
         yield Chip(name, "warning", f"{'; '.join(group_warnings(damage)[:2])}. All figures are of the rest.")
-    if texts := load_warnings(analysis.warnings):
+    if load := loaded_machine(load_warnings(analysis.warnings)):
         other = any(notice.code == LOADED_MACHINE[0] for notice in analysis.warnings)
         name = "other programs took CPU" if other else "shared machine"
-        yield Chip(name, "warning", f"{'; '.join(texts)}. Times are longer than on a quiet machine, and vary more.")
+        yield Chip(name, "warning", load)

@@ -38,7 +38,7 @@ _OTHER_MEASURES: Final = ("step_time", *DEVICE_MEASURES, *READ_MEASURES, "alloca
 """For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so
 only those that were measured are shown."""
 BREAKDOWN_PASS = "breakdown pass"
-NO_BREAKDOWN_PASS = "no breakdown pass was made of this side"
+NO_BREAKDOWN_PASS = describe(Notice("no-breakdown-pass"))
 _MANY_TIMES: Final = 3.0
 """Ratio of the sides' times from which a difference of their flame graphs shows one side only."""
 _SAME_WORK: Final = 0.01
@@ -217,22 +217,14 @@ class ReportInput:
         return bool(self.sides) and all(side.info.facts.get("device") == "cpu" for side in self.sides)
 
     @cached_property
-    def is_attached(self) -> bool:
-        """A running job that was sampled from outside, without a step: it has threads and no measures."""
-        if self.analysis is None or self.analysis.info.state != "attached":
-            return False
-        step = self.analysis.measures.get("step_time")
-        return step is None or step.value is None
-
-    @cached_property
     def failed_before_first_step(self) -> bool:
         """A run that ended with an error before its first step: the time until then needs no optimization."""
-        return self.analysis is not None and has_no_steps(self.analysis) and bool(exit_status(self.analysis.info))
+        return self.analysis is not None and self.without_steps and bool(exit_status(self.analysis.info))
 
     @property
     def without_steps(self) -> bool:
         """Whether only sections that need no step have something to show."""
-        return self.is_attached or (self.analysis is not None and has_no_steps(self.analysis))
+        return self.analysis is not None and has_no_steps(self.analysis)
 
 
 def has_no_steps(analysis: Analysis) -> bool:
@@ -258,6 +250,12 @@ def _exit_code(code: int | None) -> str:
         return f" with exit code {code}" if code > 0 else f" by {signal.Signals(-code).name}"
     except ValueError:
         return f" by signal {-code}"
+
+
+def ended_early(analysis: Analysis) -> str:
+    """A sentence about a program that failed or was interrupted after some steps; empty for any other."""
+    status = "" if has_no_steps(analysis) else exit_status(analysis.info)
+    return f"The program {status}: only its first part is here." if status else ""
 
 
 def without_torch(info: RunInfo) -> bool:
@@ -288,10 +286,14 @@ def noisy_machine(report_input: ReportInput) -> str:
         for side in report_input.sides
         for text in load_warnings(side.warnings())
     ]
-    if not texts:
-        return ""
+    text = loaded_machine(texts)
+    return text if compared else capitalized(text)
+
+
+def loaded_machine(texts: Iterable[str]) -> str:
+    """What other load on the machine means, after those texts about it; empty where there are none."""
     text = "; ".join(texts)
-    return f"{text if compared else capitalized(text)}. Times are longer than on a quiet machine, and vary more."
+    return f"{text}. Times are longer than on a quiet machine, and vary more." if text else ""
 
 
 def key_measures(report_input: ReportInput) -> tuple[str, ...]:

@@ -48,6 +48,8 @@ _WHOLE_SECONDS_FROM: Final = 10.0
 _COMMIT_DIGITS: Final = 7
 _LONG_COMMIT_DIGITS: Final = 10
 NOT_REPORTED: Final = "this machine does not report it"
+NOT_COMPARED: Final = "no round could be compared"
+NO_BOUND: Final = "too few rounds for a bound"
 _MAX_COLUMN_NAME: Final = 24
 """Characters of a revision's name for which the head of a column has room."""
 

@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from profiler.check.model import Change, CounterLine, GateResult, Throughput
 from profiler.check.outputs import text
-from profiler.check.outputs.format import NOT_REPORTED
+from profiler.check.outputs.format import NO_BOUND, NOT_COMPARED, NOT_REPORTED
 from profiler.core.metrics import counter_unit
 from profiler.report.render import json as report_json
 from profiler.report.render.json import clean
+from profiler.report.text import NO_REASON
 
 SCHEMA: Final = "check/2"
 HISTORY: Final = {1: "first schema", 2: "no `control`: confirming rounds run two programs"}
 _STEPS: Final = re.compile(r"\[\n\s+(\d+(?:,\n\s+\d+)*)\n\s+\]")
-_NO_BOUND: Final = "too few rounds for a bound"
 _SETTLED: Final = "it is settled, or more rounds would not settle it"
 _REASONS: Final = {
     "throughput": "speed was not tested: only programs that run in alternating blocks are compared",
@@ -36,10 +36,10 @@ _REASONS: Final = {
     "exceeded_budget": "it has no budget, or is within it",
     "warn": "the budget has no such amount",
     "fail": "the budget has no such amount",
-    "slowdown": "no round could be compared",
-    "low": _NO_BOUND,
-    "high": _NO_BOUND,
-    "smallest": _NO_BOUND,
+    "slowdown": NOT_COMPARED,
+    "low": NO_BOUND,
+    "high": NO_BOUND,
+    "smallest": NO_BOUND,
     "more_rounds": _SETTLED,
     "more_seconds": _SETTLED,
     "confirmed": "nothing was to be confirmed",
@@ -130,5 +130,5 @@ def _without_gaps(value: Any, path: str, why: Mapping[str, str], reasons: dict[s
         reasons[path] = f"not a finite number: {value}"
         return None
     if value is None:
-        reasons[path] = why.get(path.rpartition(".")[2], "no reason was recorded")
+        reasons[path] = why.get(path.rpartition(".")[2], NO_REASON)
     return value

@@ -38,7 +38,6 @@ from profiler.report.table import Field, make_table, missing_cell, seconds_cell,
 from profiler.report.text import plural
 
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
-_NO_BOUND: Final = "too few rounds for a bound"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
 """Titles that sections of the comparison have too."""
 _COUNTING: Final = ("Counters are those of measured steps, each compared with what its baseline and its limits allow.",)
@@ -206,7 +205,7 @@ def _time_table(speed: Throughput, caption: str) -> b.Table:
         Field("Change", _slowdown_cell, number=True),
         Field("Interval", _interval_cell, number=True),
         Field("Rounds", lambda line: b.Cell(f"{line.rounds:,}", sort=line.rounds), number=True),
-        Field(_FAIL_FROM, lambda line: percent_cell(line.smallest, _NO_BOUND), number=True),
+        Field(_FAIL_FROM, lambda line: percent_cell(line.smallest, fmt.NO_BOUND), number=True),
     )
     note = (
         f"{_FAIL_FROM}: from this slow-down on it would have been a FAIL with {fmt.DETECTED} probability, with this "
@@ -217,13 +216,13 @@ def _time_table(speed: Throughput, caption: str) -> b.Table:
 
 def _slowdown_cell(line: TimeLine) -> b.Cell:
     if fmt.percentage(line.slowdown) is None:
-        return replace(missing_cell("no round could be compared"), strong=True)
+        return replace(missing_cell(fmt.NOT_COMPARED), strong=True)
     return b.Cell(fmt.slower_or_faster(line.slowdown), sort=line.slowdown, strong=True)
 
 
 def _interval_cell(line: TimeLine) -> b.Cell:
     ends = fmt.interval(line.low, line.high)
-    return b.Cell(ends) if ends else missing_cell(_NO_BOUND)
+    return b.Cell(ends) if ends else missing_cell(fmt.NO_BOUND)
 
 
 # ---------------------------------------------------------------- method

@@ -15,8 +15,8 @@ from profiler.report.model import (
     HOST_MEASURES,
     ReportInput,
     ReportSide,
+    ended_early,
     exit_status,
-    has_no_steps,
     key_measures,
     noisy_machine,
 )
@@ -82,8 +82,8 @@ def _qualifications(report_input: ReportInput) -> Iterator[Block]:
     if comparison is not None:
         yield from _comparison_warnings(comparison)
         yield from _result_callouts(comparison)
-    elif analysis is not None and not has_no_steps(analysis) and (status := exit_status(analysis.info)):
-        yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
+    elif analysis is not None and (early := ended_early(analysis)):
+        yield Callout(early, "warning", "Ended early")
     if load := noisy_machine(report_input):
         yield Callout(load, "warning", "Noisy machine")
 
