@@ -54,6 +54,7 @@ class ReportCommand:
             print(text)
             return int(Exit.OK)
         # traces and archives may lie where nothing is to be written
+        directory = directory.parent if directory.name == MANIFEST else directory
         is_run = (directory / MANIFEST).is_file()
         name = "report" if is_run else directory.resolve().name.removesuffix(".gz").removesuffix(".json")
         where = directory if is_run else Path()
