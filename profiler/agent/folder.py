@@ -80,6 +80,10 @@ class SourceFolder:
             if tables.first_to_stop(self.path):
                 warn(f"recording stopped: {getattr(error, 'strerror', None) or self.failed}; the program goes on")
 
+    def is_released(self) -> bool:
+        """Whether enough has been recorded: the process is to go on without hooks."""
+        return (self.path.parent / tables.RELEASED).exists()
+
     def stop_if_run_ended(self) -> None:
         """Write no more in a process that outlives its run; one whose recorder was killed goes on writing."""
         pid = os.environ.get(tables.ENV_RECORDER, "")

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from profiler.agent.bootstrap import find_behind
 from profiler.agent.patching import STATE, Hook, on_unpatch, patch, patch_count, unpatch
-from profiler.agent.recorder import Recorder, start
-from profiler.run.tables import ENV_MARKS_ONLY
+from profiler.agent.recorder import Recorder, start, stop
+from profiler.run.tables import ENV_HOOKS, ENV_LEVEL, ENV_MARKS_ONLY, ENV_RECORDER, ENV_RUN
 
 _HOOKS: Final = "hooks"
 _AGENT: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code objects have it
@@ -80,7 +80,7 @@ def install_hooks(caller: object | None = None) -> HookFinder:
     finder = HookFinder(load_hooks(recorder.level) if recorder else (), caller)
     if caller is None:
         sys.meta_path.insert(0, finder)
-        on_unpatch(partial(_remove_finder, finder))
+    on_unpatch(partial(_remove_finder, caller or finder))
     finder.install_for_loaded_modules()
     return finder
 
@@ -150,9 +150,23 @@ def track_process() -> None:
 def _renew() -> None:
     before, STATE.recorder = STATE.recorder, start()
     if STATE.recorder is not None and STATE.recorder is not before:
+        STATE.recorder.release = release
         STATE.recorder.hook_errors = _failures
         if before is not None:  # a fork inherits what its parent is
             STATE.recorder.hook_facts.update(before.hook_facts)
+
+
+def release() -> None:
+    """Take all hooks of this process away, while it goes on."""
+    unpatch()
+    # what it starts from now on is not recorded
+    folders = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each != os.environ.get(ENV_HOOKS)]
+    for name in (ENV_RUN, ENV_LEVEL, ENV_RECORDER, ENV_HOOKS, "PYTHONPATH"):
+        os.environ.pop(name, None)
+    if any(folders):
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    stop()
+    STATE.recorder = None
 
 
 def _flush() -> None:

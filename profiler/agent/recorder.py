@@ -31,6 +31,7 @@ now: Final = time.monotonic_ns
 
 _ANNOUNCED: Final = 2  # records from which `profiler.record.collectors.stacks` knows that the program steps
 _FLUSH_NS: Final = 250_000_000  # kill -9 loses at most the records of the last quarter of a second
+_RELEASE_CHECK_NS: Final = 1_000_000_000  # looking for a file takes 3 µs
 _RUN_CHECK_NS: Final = 5_000_000_000  # checking whether the run goes on takes 0.1 ms
 _MAX_SITES: Final = 10_000  # numbers of places in the code that are cached: a program may generate code forever
 _MAX_TALLIES: Final = 1000
@@ -142,7 +143,9 @@ class Recorder:
         self._has_delay = True
         """Whether the kernel tells how long a thread waited for a core."""
         self.boundary = self.clocks()
-        self._flushed = self._run_checked = self._tallied = self.boundary[0]
+        self._flushed = self._run_checked = self._release_checked = self._tallied = self.boundary[0]
+        self.release: Callable[[], object] = lambda: None
+        """Takes the hooks of this process away."""
         allow_tracing()
 
     # ------------------------------------------------------------ the process
@@ -501,6 +504,11 @@ class Recorder:
                 self._run_checked = when
                 self.folder.stop_if_run_ended()
             self.flush()
+            if when - self._release_checked > _RELEASE_CHECK_NS:
+                self._release_checked = when
+                if self.folder.is_released():
+                    self.folder.failed = self.folder.failed or "the run has ended"
+                    self.release()
 
     def flush(self) -> None:
         if self._has_unwritten_facts:

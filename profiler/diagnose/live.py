@@ -150,19 +150,24 @@ def _mean(values: Iterable[tuple[float | None, float | None]]) -> float | None:
 
 
 _LEAST_PAUSE_S: Final = 10.0
-"""Seconds between two analyses of a run that is being recorded."""
+"""Seconds between two analyses of a run that is watched."""
 _PAUSE: Final = 20.0
-"""The same as a multiple of the time that the last analysis took: the program may need the core that it runs on."""
+"""The same as a multiple of the time that the last analysis took."""
 
 
 class RunningAnalysis:
     """The analysis of a run that is still being recorded, made anew from time to time beside the live view.
 
     :param analyse: reads and analyses what there is of the run.
+    :param least: seconds between two analyses, at least.
+    :param pause: the same as a multiple of the time that the last analysis took: the program may need the core that it
+        runs on.
     """
 
-    def __init__(self, analyse: Callable[[], Analysis]) -> None:
-        self._analyse = analyse
+    def __init__(
+        self, analyse: Callable[[], Analysis], *, least: float = _LEAST_PAUSE_S, pause: float = _PAUSE
+    ) -> None:
+        self._analyse, self._least, self._pause = analyse, least, pause
         self._next: Future[Analysis] | None = None
         self._begin = self._due = 0.0
         self._last: Future[Analysis] | None = None
@@ -181,7 +186,7 @@ class RunningAnalysis:
             if wait:
                 wait_for([self._next])
             self._last, self._next = self._next, None
-            self._due = now + max(_LEAST_PAUSE_S, _PAUSE * (now - self._begin))
+            self._due = now + max(self._least, self._pause * (now - self._begin))
         return self._last.result() if self._last else None
 
     def _start(self) -> Future[Analysis]:

@@ -42,6 +42,7 @@ def record(
     watch: Callable[[], None] | None = None,
     enough: Callable[[], bool] | None = None,
     executable: str | None = None,
+    answer: Callable[[RunInfo], None] | None = None,
 ) -> RunInfo:
     """Run `spec.argv` under its collectors and leave the run in `spec.out`.
 
@@ -52,6 +53,7 @@ def record(
     :param watch: called about ten times a second while the target runs (a progress display).
     :param enough: called as often; once it returns True the target is stopped, and its run is complete.
     :param executable: the file to execute instead of looking up the program's name.
+    :param answer: called once with the closed run when there is enough of it; the target goes on then, without hooks.
     :returns: the manifest as it was written. A target that fails is a recorded run, not an error.
     :raises ProfilerError: the target cannot be started, or the run directory cannot be made; then nothing is left.
     """
@@ -70,19 +72,27 @@ def record(
         except OSError as error:
             _remove(spec.out, keep_folder=existed, keep_ignore=ignored)
             raise ProfilerError(f"cannot start {spec.argv[0]}: {error.strerror}") from error
+        goes_on = False
         try:
             collectors.start(Context(spec, target.pid, writer))
-            target.wait(watch, enough)
+            goes_on = target.wait(watch, enough, stops=answer is None)
+            if goes_on:
+                (spec.out / tables.RELEASED).touch()
         finally:
-            target.kill()  # the target still runs only if this function or `watch` failed
+            if not goes_on:
+                target.kill()  # the target still runs only if this function or `watch` failed
             end = time.monotonic_ns()
             collectors.stop()
             writer.close()
             target.note_signals()
-            state, code = _outcome(target)
+            state, code = ("complete", 0) if goes_on else _outcome(target)
             statuses = all_statuses(spec, collectors, writer)
             info = replace(info, state=state, exit_code=code, end=end, collectors=statuses)
             info = close_run(spec, info)
+        if goes_on and answer is not None:
+            answer(info)
+            target.wait()
+            info = replace(info, exit_code=target.exit_code)
     return info
 
 

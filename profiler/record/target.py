@@ -277,10 +277,17 @@ class Target:
         """Negative: minus the signal that ended it."""
         return self._process.returncode
 
-    def wait(self, watch: Callable[[], None] | None = None, enough: Callable[[], bool] | None = None) -> None:
+    def wait(
+        self,
+        watch: Callable[[], None] | None = None,
+        enough: Callable[[], bool] | None = None,
+        *,
+        stops: bool = True,
+    ) -> bool:
         """Wait until the target has ended. Meanwhile forward signals and keep the timeout.
 
         :param enough: called about ten times a second; once it returns True the target is stopped.
+        :param stops: it is stopped then; else it goes on, and this returns True.
         """
         timeout = self._spec.timeout
         while not wait_exit(self.pid, _WAKE_S):
@@ -299,12 +306,15 @@ class Target:
                 self.stopped = True
                 self._stop()
             elif enough is not None and enough():
+                if not stops:
+                    return True
                 self.enough = True
                 self._stop()
             if watch:
                 watch()
         self._process.wait()
         self.note_signals()
+        return False
 
     def note_signals(self) -> None:
         """Count signals that came after the target had ended (Ctrl-C reached both), while collectors were stopping."""

@@ -61,6 +61,37 @@ def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
     console.print(Text("  " + next_commands(run.path).replace("\n", "\n  ")))
 
 
+def print_answer(run: Run, analyse: Callable[[Run], Analysis], *, brief: bool, goes_on: bool, uncertain: str) -> None:
+    """Print why a program is slow on stderr, after a window of its training.
+
+    :param brief: in one line.
+    :param goes_on: the program goes on, without being recorded.
+    :param uncertain: what more steps would tell; empty: nothing.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from profiler.report.build import build_report
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    first = build_report(analyse(run)).first
+    if brief and first is not None:
+        print_line(console, Text(f"{run.info.label}: {first.headline.text}"))
+        return
+    console.print()
+    _print_first_screen(run, analyse, SCREEN - _AROUND)
+    seconds = ((run.info.end or run.info.begin) - run.info.begin) / 1e9
+    window = f"seen: {plural(len(run.steps), 'step')} in {seconds:.0f} s"
+    print_line(console, Text(f"  {window}{f'; {uncertain}' if uncertain else ''}. {_UNSEEN}"))
+    if goes_on:
+        print_line(console, Text("  the program goes on without hooks; nothing more is recorded"))
+    console.print(Text(f"  run directory: {relative_path(run.path)}"))
+    console.print(Text("  " + next_commands(run.path).replace("\n", "\n  ")))
+
+
+_UNSEEN: Final = "What grows slowly, evaluations and checkpoints may lie outside of this window."
+
+
 def _step_line(run: Run, failure: str, *, has_steps: bool) -> str:
     """The definition of a step, or why there is none; for a program that failed, how it failed."""
     if failure:

@@ -1,0 +1,161 @@
+"""`why`: says why a program is slow after some seconds of its training, and lets it run on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from profiler.commands._common import RUNS, add_privacy, privacy, seconds
+from profiler.core.errors import ProfilerError
+from profiler.core.facts import with_python
+
+if TYPE_CHECKING:
+    from profiler.analyse.model import Analysis
+    from profiler.run.model import RunInfo
+
+_MIN_S: Final = 1.0
+_LOOK_S: Final = 4.0
+"""Seconds after the first step until the first look, and between two looks. A choice: stacks are sampled from the first
+step on, 20 to 70 a second."""
+_TELL_S: Final = 10.0
+"""Seconds between two lines of progress."""
+
+
+class WhyCommand:
+    """python -m profiler why [--seconds S] [--brief] [--stop] [--out DIR] PID | -- CMD ARGS..."""
+
+    name = "why"
+    help = "say why a program is slow after some seconds of its training, and let it run on"
+    examples = ("why train.py", "why -- torchrun --nproc-per-node 2 train.py", "why 12345")
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        most = "answer this many seconds after the first step at the latest (default: 60)"
+        add("--seconds", type=seconds(_MIN_S), default=60.0, metavar="S", help=most)
+        add("--brief", action="store_true", help="answer in one line, as for the mail of a job")
+        add("--stop", action="store_true", help="stop the program when the answer is there")
+        add("--out", type=Path, metavar="DIR", help=f"the run directory (default: a new one in {RUNS})")
+        add_privacy(parser)
+        add(
+            "command",
+            nargs=argparse.REMAINDER,
+            metavar="PID | -- CMD ARGS...",
+            help="the program, or the process of one",
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Exits with the program's own exit code, or by the signal that ended it."""
+        from profiler.record.launch import record
+        from profiler.record.target import end_by, find_program
+        from profiler.run.model import RunSpec
+        from profiler.run.store import default_directory
+
+        if len(args.command) == 1 and args.command[0].isdecimal():
+            return _of_process(args)
+        argv = with_python(args.command[1:] if args.command[:1] == ["--"] else args.command)
+        executable = find_program(argv)
+        spec = RunSpec(
+            argv, (args.out or default_directory(argv, RUNS)).absolute(), level="standard", privacy=privacy(args)
+        )
+        window = _Window(spec.out, args.seconds)
+        answered = False
+
+        def answer(_: RunInfo) -> None:
+            nonlocal answered
+            answered = True
+            _print(spec.out, window, brief=args.brief, goes_on=not args.stop)
+
+        info = record(spec, executable=executable, enough=window.is_enough, answer=None if args.stop else answer)
+        if not answered:  # the program has ended, or was stopped
+            _print(spec.out, window, brief=args.brief, goes_on=False, is_over=not args.stop)
+        code = info.exit_code or 0
+        return end_by(-code) if code < 0 else code
+
+
+class _Window:
+    """Looks at a run that is being recorded until the answer is sure or the time is used up."""
+
+    def __init__(self, run: Path, most: float) -> None:
+        from profiler import read
+        from profiler.diagnose.live import RunningAnalysis
+        from profiler.record.live_steps import StepRate
+
+        self._analysing = RunningAnalysis(lambda: read(run), least=_LOOK_S, pause=1.0)
+        self._steps = StepRate(run)
+        self._most = most
+        self._first: float | None = None
+        self._told = time.monotonic()
+        self._before: Analysis | None = None
+        self._looked_at: Analysis | None = None
+        self.uncertain = "no step was seen"
+
+    def is_enough(self) -> bool:
+        """Tell whether to answer now; called about ten times a second."""
+        now = time.monotonic()
+        if self._first is None:
+            if self._steps.read(time.monotonic_ns())[0] is None:
+                return False
+            self._first, self._told = now, now
+        if now - self._first >= self._most:
+            return True
+        if now - self._first < _LOOK_S:
+            return False
+        analysis = self._look()
+        if analysis is not None and analysis is not self._looked_at:
+            from profiler.diagnose.sure import open_question
+
+            self._before, self._looked_at = self._looked_at, analysis
+            self.uncertain = open_question(analysis, self._before)
+            if not self.uncertain:
+                return True
+        if now - self._told > _TELL_S and analysis is not None:
+            self._told = now
+            steps = round(analysis.value("steps") or 0.0)
+            _say(f"{steps:,} steps seen in {now - self._first:.0f} s; {self.uncertain}")
+        return False
+
+    def _look(self) -> Analysis | None:
+        try:
+            return self._analysing.read()
+        except ProfilerError:
+            return None
+
+
+def _of_process(args: argparse.Namespace) -> int:
+    """Look at the threads of a process that runs already: its steps cannot be seen from outside."""
+    from profiler.commands.attach import PLUGIN as ATTACH
+
+    args.pid, args.seconds = int(args.command[0]), min(args.seconds, _ATTACHED_S)
+    return ATTACH.run(args)
+
+
+_ATTACHED_S: Final = 10.0
+"""Seconds for which a process is looked at from outside."""
+
+
+def _say(text: str) -> None:
+    print(f"profiler: {text}", file=sys.stderr, flush=True)
+
+
+def _print(run: Path, window: _Window, *, brief: bool, goes_on: bool, is_over: bool = False) -> None:
+    """Print the first screen on stderr, which the program leaves free."""
+    from profiler import analyse_run, load
+    from profiler.record.target import signals_as_interrupt
+    from profiler.report.summary import print_answer, print_summary
+
+    try:
+        with signals_as_interrupt():
+            if is_over and not brief:
+                print_summary(load(run), analyse_run)
+                return
+            print_answer(load(run), analyse_run, brief=brief, goes_on=goes_on, uncertain=window.uncertain)
+    except ProfilerError as error:
+        _say(str(error))
+    except (OSError, KeyboardInterrupt):  # the terminal has been closed, or Ctrl-C ends the answer
+        pass
+
+
+PLUGIN = WhyCommand()
