@@ -36,7 +36,7 @@ def test_the_page_on_privacy_names_every_variable_that_is_recorded() -> None:
     page = (DOCS / "privacy.md").read_text(encoding="utf-8")
     section = page.partition("## Environment variables")[2].partition("\n## ")[0]
     read = {name for file in (ROOT / "profiler/agent").rglob("*.py") for name in _READ.findall(file.read_text())}
-    internal = {name for name in read if name.startswith("PROFILER_")} | {"LOCAL_WORLD_SIZE"}
+    internal = {name for name in read if name.startswith("PROFILER_")} | {"LOCAL_WORLD_SIZE", "PYTHONPATH"}
     recorded = {*VARIABLES, *_DEBUG_VARIABLES, *_RANK_VARIABLES, *(read - internal)}
     assert set(re.findall(r"`(\w+)`", section)) == recorded
 
