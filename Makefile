@@ -34,7 +34,7 @@ check: $(RUNTIME) ## compare the bundled trainers' counters with .ci/counters-*.
 	        --corpus .ci/corpus.txt --warmup-seconds 0 --seconds 600 || exit; \
 	done
 	@for variant in 'as-found --gnc' 'fixed --gd' 'fixed --gnc'; do \
-	    $(RUN) -m profiler check --baseline .ci/counters-sweep-$${variant% *}.json --set steps=6 --set warmup=2 $(ARGS) -- \
+	    $(RUN) -m profiler check --count --baseline .ci/counters-sweep-$${variant% *}.json --set steps=6 --set warmup=2 $(ARGS) -- \
 	        $(RUN) -m reference_trainer.ssm --variant $$variant --device cpu --engine inline $(SMALL_SWEEP) || exit; \
 	done
 

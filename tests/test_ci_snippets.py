@@ -392,4 +392,4 @@ def test_the_baseline_of_the_page_is_one(tmp_path: Path) -> None:
     file.write_text("\n".join(line.removeprefix("    ") for line in shown.splitlines()), encoding="utf-8")
     (section,) = read_sections(file)
     assert section.key["device"] == "cpu"
-    assert set(section.counters) == {"recompilations", "would_sync"}
+    assert set(section.counters) == {"recompilations", "might_sync"}

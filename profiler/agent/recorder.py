@@ -50,7 +50,7 @@ accumulated over more of them."""
 _SCHEDULER: Final = "/proc/thread-self/schedstat"
 """CPU time, run delay and number of time slices of the thread that reads it. Opened anew for each reading (8 µs), so
 that the program has no file more than without recording."""
-_COUNTER, _GAUGE = int(ValueKind.COUNTER), int(ValueKind.GAUGE)
+_COUNTER, _GAUGE, _READ = int(ValueKind.COUNTER), int(ValueKind.GAUGE), int(CallKind.MIGHT_SYNC)
 _SYS_ATTRIBUTE: Final = "_training_profiler_recorder"
 
 _serials: Final = count(1)
@@ -60,9 +60,7 @@ Clocks = tuple[int, int, int, int]
 
 
 Tally = list[int]
-"""Reads of one line since the last boundary: their number, their time (ns), CallKind, number of their name, site."""
-_TALLIED: Final = {CallKind.WOULD_SYNC: "would_sync", CallKind.MIGHT_SYNC: "might_sync"}
-"""Kind of call -> its counter."""
+"""Reads of one line since the last boundary: their number, their time (ns), number of their name, site."""
 
 
 class Recorder:
@@ -362,11 +360,11 @@ class Recorder:
             while counters.setdefault(name, added := total + counters.pop(name, 0.0)) is not added:
                 total = added
 
-    def tally(self, kind: CallKind, name: str, site: int) -> Tally:
+    def tally(self, name: str, site: int) -> Tally:
         """A new tally, whose first two numbers callers increase: that is the fastest way of recording a call."""
         if len(self._tallies) >= _MAX_TALLIES:
             self.forget_lines()
-        tally = [0, 0, int(kind), self.names[name], site]
+        tally = [0, 0, self.names[name], site]
         self._tallies.append(tally)
         return tally
 
@@ -379,15 +377,15 @@ class Recorder:
     def write_tallies(self, when: int) -> None:
         """Record what was tallied in the step that ends at `when`, as one call for each line."""
         for tally in self._tallies:
-            number, length, kind, name, site = tally
+            number, length, name, site = tally
             if number:
                 tally[0] -= number  # one instruction: another thread may add meanwhile
                 tally[1] -= length
-                self.count(_TALLIED[kind], number)  # type: ignore[index]
+                self.count(tables.MIGHT_SYNC, number)
                 if self.detailed:
                     begin, tid = max(when - 1 - length, self._tallied), self.thread.tid
                     calls = self._calls
-                    calls.append(calls.pack(begin, when - 1, 0, number, 0, tid, kind, name, site, 0))
+                    calls.append(calls.pack(begin, when - 1, 0, number, 0, tid, _READ, name, site, 0))
         self._tallied = when
 
     def _write_values(self, when: int, step: int) -> None:

@@ -211,7 +211,7 @@ class CallSite:
     site: Site
     """The line."""
     kind: str
-    """What the calls do: `sync`, `h2d`, `d2h`, `launch`, ...; of CPU tensors `would_sync`."""
+    """What the calls do: `sync`, `h2d`, `d2h`, `launch`, ...; of CPU tensors `might_sync`."""
     calls_per_step: float
     """Calls per step."""
     seconds_per_step: float

@@ -139,7 +139,7 @@ class Counted:
 
     steps: int
     totals: Mapping[str, float]
-    """Counter -> amount in all measured steps of the stepping process: syncs, would_sync, h2d, h2d_bytes, ..."""
+    """Counter -> amount in all measured steps of the stepping process: syncs, might_sync, h2d, h2d_bytes, ..."""
     workers: Mapping[str, float] = field(default_factory=dict)
     """Totals of the loader's workers."""
     lines: Mapping[CountedLine, float] = field(default_factory=dict)

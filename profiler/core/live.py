@@ -97,7 +97,7 @@ class StepUse:
     since_last: float
     tokens_per_s: float | None = None
     counters: Mapping[str, float] = field(default_factory=dict)
-    """Per step: syncs, would_sync, h2d, ..."""
+    """Per step: syncs, might_sync, h2d, ..."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """The recorded share of those steps' time that their thread spent in data, checkpoint, ..."""
     pid: int = 0

@@ -116,10 +116,8 @@ _MEASURES: Final = (
 # fmt: off
 _OF_STEPS: Final = (
     Counter("syncs", "sync", "syncs", "Syncs per step", needs_device=True, gated=True),
-    Counter("would_sync", "call that would sync on a GPU", "calls that would sync on a GPU",
-            "Would-be GPU syncs per step", gated=True),
-    Counter("might_sync", "call that might sync on a GPU", "calls that might sync on a GPU",
-            "Possible GPU syncs per step (an estimate)"),
+    Counter("might_sync", "read that may wait on a GPU", "reads that may wait on a GPU",
+            "Reads that may wait on a GPU per step"),
     Counter("h2d", "H2D copy", "H2D copies", "H2D copies per step", needs_device=True, gated=True),
     Counter("d2h", "D2H copy", "D2H copies", "D2H copies per step", needs_device=True, gated=True),
     Counter("d2d", "D2D copy", "D2D copies", "D2D copies per step"),
@@ -163,7 +161,6 @@ _OF_RARE: Final = (
     "flops",
     "peak_bytes",
     "syncs",
-    "would_sync",
     "h2d",
     "d2h",
     "tokenized",

@@ -16,7 +16,7 @@ from profiler.diagnose.device import is_sampled
 from profiler.diagnose.model import ComparisonDiagnosis, CounterChange, SideDiagnosis, WorkerMove
 from profiler.run.model import RunInfo
 
-COUNTERS: Final = ("syncs", "would_sync", "h2d", "d2h", "allocations", "launches")
+COUNTERS: Final = ("syncs", "might_sync", "h2d", "d2h", "allocations", "launches")
 """Counters that a verdict may name, the most telling first."""
 _MAX_SLOWDOWN: Final = 1.5
 """A breakdown pass that is slower than its light runs by more than this gives no cause: recording distorts it."""

@@ -35,7 +35,7 @@ _FINE: Final = 2.0
 """Ratio below which a third digit matters."""
 _WAITS: Final = (
     (f"syncs{PER_STEP}", "waits for the device", "waits"),
-    (f"would_sync{PER_STEP}", "reads a value that a GPU would make it wait for", "does so"),
+    (f"might_sync{PER_STEP}", "reads a value for which it may wait on a GPU", "does so"),
     (f"launches{PER_STEP}", "launches a kernel", "launches one"),
     (f"h2d{PER_STEP}", "copies to the device", "copies"),
 )

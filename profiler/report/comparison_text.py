@@ -144,7 +144,7 @@ def _with_counts(side: SideDiagnosis) -> str:
 
 _COUNTERS: Final[Mapping[str, str]] = {
     "syncs": "syncs",
-    "would_sync": "reads that would sync on a GPU",
+    "might_sync": "reads that may wait on a GPU",
     "h2d": "H2D copies",
     "d2h": "D2H copies",
     "allocations": "allocations",

@@ -33,8 +33,8 @@ _KEY_MEASURES: Final = (
     "loss",
     "accuracy",
 )
-READ_MEASURES: Final = ("would_sync_per_step", "might_sync_per_step")
-_OTHER_MEASURES: Final = ("step_time", *DEVICE_MEASURES, *READ_MEASURES, "allocations_per_step", *HOST_MEASURES)
+READS_MEASURE: Final = "might_sync_per_step"
+_OTHER_MEASURES: Final = ("step_time", *DEVICE_MEASURES, READS_MEASURE, "allocations_per_step", *HOST_MEASURES)
 """For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so
 only those that were measured are shown."""
 BREAKDOWN_PASS = "breakdown pass"

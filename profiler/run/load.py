@@ -23,6 +23,7 @@ from profiler.run.model import Run, RunInfo, Site, StatedResult, Table
 from profiler.run.source import Source, dtype_of, read_source, unpacked, unreadable
 from profiler.run.source_text import read_source_text, with_source
 from profiler.run.steps import add_steps
+from profiler.run.tables import CallKind
 
 _TRACES: Final = (".json", ".json.gz")
 _OURS: Final = ("report.json", "compare.json", "source_text.json", "trials.json")
@@ -279,6 +280,8 @@ def _merge(path: Path, info: RunInfo, sources: list[Source], damaged: Sequence[N
             part = merged[filled : filled + len(rows)]
             filled += len(rows)
             _copy(rows, part, source)
+            if table == "calls":
+                part["kind"][part["kind"] == CallKind.WOULD_SYNC] = CallKind.MIGHT_SYNC
             for column, interned, texts in id_columns(source):
                 if column in (part.dtype.names or ()):
                     lost = interned.remap(part[column], texts)

@@ -121,7 +121,7 @@ def read_source(folder: Path, lines: Lines | None = None) -> Source:
         source.problems.append(Notice("process-stopped", {"source": folder.name}))
     for table in tables.TABLES:
         source.tables[table] = _read_table(folder / f"{table}.bin", table, source.problems)
-    source.names = _read_texts(folder / tables.NAMES, lambda line: str(line["text"]), source.problems)
+    source.names = _read_texts(folder / tables.NAMES, _name, source.problems)
     texts = lines or {}
     source.sites = _read_texts(folder / tables.SITES, partial(_site, texts), source.problems)
     source.stacks = _read_texts(folder / tables.STACK_TEXTS, partial(_frames, texts, {}), source.problems)
@@ -131,7 +131,7 @@ def read_source(folder: Path, lines: Lines | None = None) -> Source:
 
 def read_names(folder: Path) -> tuple[str, ...]:
     """The names in the tables of one folder; those that cannot be read are left out."""
-    return tuple(_read_texts(folder / tables.NAMES, lambda line: str(line["text"]), []).values())
+    return tuple(_read_texts(folder / tables.NAMES, _name, []).values())
 
 
 def read_facts(folder: Path) -> Mapping[str, Any]:
@@ -151,6 +151,11 @@ def read_lines(folder: Path) -> tuple[set[tuple[str, int]], set[tuple[str, int]]
     sites = set(_read_lines(folder / tables.SITES, partial(_site, {}), []))
     frames = {site for each in _read_lines(folder / tables.STACK_TEXTS, partial(_frames, {}, {}), []) for site in each}
     return {(site.file, site.line) for site in sites}, {(site.file, site.line) for site in frames}
+
+
+def _name(line: Mapping[str, Any]) -> str:
+    text = str(line["text"])
+    return tables.MIGHT_SYNC if text == tables.WOULD_SYNC else text
 
 
 def _integer(value: Any, most: int = _MAX_INT32, *, least: int = -_MAX_INT32) -> int:

@@ -76,14 +76,17 @@ class CallKind(IntEnum):
     EVENT = 8
     OTHER = 9
     WOULD_SYNC = 10
-    """Reads of a tensor on the CPU that would be on a GPU and wait there. `bytes` is the number of reads by one line in
-    one step; 0, in older runs, stands for one."""
+    """In older runs only: reads of tensors that would be on a GPU, as far as a search of the program's source told. A
+    run is loaded as if these were MIGHT_SYNC."""
     MIGHT_SYNC = 11
-    """The same where it is not known whether the tensor would be on a GPU."""
+    """Reads of a tensor on the CPU, which wait if it is on a GPU. `bytes` is the number of reads by one line in one
+    step; 0, in older runs, stands for one."""
 
 
-READS: Final = (CallKind.WOULD_SYNC, CallKind.MIGHT_SYNC)
-"""Reads of tensors on the CPU."""
+MIGHT_SYNC: Final = "might_sync"
+"""Counter of reads of tensors on the CPU: an estimate, which cannot fail a check."""
+WOULD_SYNC: Final = "would_sync"
+"""Its name in older runs, and in baselines, where the program's source told that the tensors would be on a GPU."""
 
 WORKER_OF: Final = "worker of"
 """Name of the OTHER call that a loader's worker records: its `bytes` are the pid of the process it works for."""

@@ -14,7 +14,7 @@ import pytest
 from profiler.agent import recorder as module
 from profiler.agent.recorder import ClockedRegion, Recorder, Region, _Clocked
 from profiler.run.source import read_source
-from profiler.run.tables import NOT_READ, BoundaryKind, CallKind
+from profiler.run.tables import NOT_READ, BoundaryKind
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_code_that_a_program_makes_without_end_leaves_few_tallies(
     monkeypatch.setattr(module, "_MAX_TALLIES", 10)
     recorder = Recorder(tmp_path, "standard")
     for number in range(95):
-        recorder.tally(CallKind.WOULD_SYNC, f"read {number}", -1)[0] += 1
+        recorder.tally(f"read {number}", -1)[0] += 1
     assert len(recorder._tallies) == 5
     recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
     recorder.flush()

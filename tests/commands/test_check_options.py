@@ -38,7 +38,7 @@ SIDES = ("no-such-program a", "no-such-program b")
             [*SIDES, "--set", "limits.sync=1"],
             "limits (--set, or [tool.profiler.check]): sync: nothing counts that; did",
         ),
-        ([*SIDES, "--set", 'ignore=["would_snc"]'], "would_snc: nothing counts that; did you mean would_sync?"),
+        ([*SIDES, "--set", 'ignore=["might_snc"]'], "might_snc: nothing counts that; did you mean might_sync?"),
         ([*SIDES, "--set", "history=none/h.jsonl"], "there is no folder"),
         ([*SIDES, "--set", "history=train.py"], "train.py is no history"),
         ([*SIDES, "--out", "."], "never overwritten"),
@@ -83,9 +83,9 @@ def test_options_with_runs(
 
 
 def test_a_misspelt_counter_is_reported_with_its_location(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("pyproject.toml").write_text('[tool.profiler.check]\nignore = ["would_snc"]\n')
+    Path("pyproject.toml").write_text('[tool.profiler.check]\nignore = ["might_snc"]\n')
     assert main(["check", train_command(), train_command()]) == 2
-    assert "error: ignore (--set, or [tool.profiler.check]): would_snc: nothing counts that" in capsys.readouterr().err
+    assert "error: ignore (--set, or [tool.profiler.check]): might_snc: nothing counts that" in capsys.readouterr().err
 
 
 def test_a_limit_without_effect_is_a_note(baseline: list[str], capsys: pytest.CaptureFixture[str]) -> None:

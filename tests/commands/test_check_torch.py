@@ -47,16 +47,16 @@ def here(here: Path) -> Path:
 
 @pytest.mark.slow
 def test_an_added_item_is_named_with_its_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["check", "--baseline", "b.json", "--set", "steps=5", "--set", "warmup=2"]
+    words = ["check", "--baseline", "b.json", "--count", "--set", "steps=5", "--set", "warmup=2"]
     command = ["--", sys.executable, "train.py", "0"]
     assert main([*words, "--update", *command]) == 0
     (here / "train.py").write_text(TRAIN.replace("        pass", "        total += loss.item()"))
     capsys.readouterr()
     assert main([*words, "--out", "out", *command]) == 1
     [cause] = check_report()["causes"]
-    assert (cause["rule"], cause["line"], cause["counter"]) == ("hidden-sync", LINE, "would_sync")
+    assert (cause["rule"], cause["line"], cause["counter"]) == ("hidden-sync", LINE, "syncs")
     output = " ".join(capsys.readouterr().out.split())
-    assert f"0 → 1 call that would sync on a GPU train.py:{LINE}" in output, output
+    assert f"0 → 1 sync, 0 → 1 operator train.py:{LINE}" in output, output
     assert f"at train.py:{LINE} (hidden-sync)" in output, output
 
 
@@ -222,11 +222,11 @@ def test_recorded_runs_name_files_as_the_project_does(here: Path, capsys: pytest
     ends = TRAIN.replace("while True:", "for _ in range(1):").replace("randn(4000", "randn(400")
     for out, last in (("a", "pass"), ("b", "total += loss.item()")):
         (here / "train.py").write_text(ends.replace("        pass", f"        {last}"))
-        assert main(["run", "--out", out, "--", sys.executable, "train.py", "0"]) == 0
+        assert main(["run", "--count", "--out", out, "--", sys.executable, "train.py", "0"]) == 0
     capsys.readouterr()
     assert main(["check", "a", "b"]) == 1
     output = " ".join(capsys.readouterr().out.split())
-    assert f"0 → 1 call that would sync on a GPU train.py:{LINE}" in output, output
+    assert f"0 → 1 sync, 0 → 1 operator train.py:{LINE}" in output, output
 
 
 @pytest.mark.slow

@@ -195,10 +195,9 @@ def test_the_pair_of_the_sweep(tmp_path: Path) -> None:
     for run in (found, fixed):
         assert len(np.unique(run.steps["pid"])) == 1, "only the process of the sweep steps"
         counted = {run.names[row["name"]] for row in run.values if row["step"] >= 0}
-        assert {"would_sync", "readouts"} <= counted, "what workers count belongs to its steps"
+        assert {"might_sync", "readouts"} <= counted, "what workers count belongs to its steps"
     detail = load(tmp_path / "out" / "detail-as-found")
-    # where the source does not tell whether a tensor would be on a GPU, a read only might synchronize
-    reads = detail.calls[np.isin(detail.calls["kind"], [CallKind.WOULD_SYNC, CallKind.MIGHT_SYNC])]
+    reads = detail.calls[detail.calls["kind"] == CallKind.MIGHT_SYNC]
     files = {Path(detail.sites[site].file).name for site in reads["site"].tolist()}
     assert {"gradient_descent.py", "guess_and_check.py", "report_log.py"} <= files, files
 

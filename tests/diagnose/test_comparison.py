@@ -42,13 +42,13 @@ def reading(count: int, length: int, points: int) -> SideRuns:
     builder = RunBuilder(device="cpu", unit="points", level="light")
     for step in range(4):
         builder.step(step * length, (step + 1) * length, tokens=points)
-        builder.counter("would_sync", count, step=step)
+        builder.counter("might_sync", count, step=step)
     return SideRuns(f"reads {count}", "", (analyse(builder.build()),) * 2, None)
 
 
 def test_counters_are_compared_between_steps_of_one_size_only() -> None:
     diagnosis = diagnosed(reading(50, 10 * MS, 100), reading(2, MS, 100))
-    assert (diagnosis.unit, diagnosis.counters) == ("points/s", (CounterChange("would_sync", 50, 2),))
+    assert (diagnosis.unit, diagnosis.counters) == ("points/s", (CounterChange("might_sync", 50, 2),))
     larger = compare((reading(50, 10 * MS, 100), reading(2, MS, 500)))
     assert diagnose_comparison(larger).sides[0].counters == ()
     (notice,) = [notice for notice in larger.method if notice.code == "step-sizes"]

@@ -32,7 +32,7 @@ def at(
     amount: float,
     text: str = "",
     *,
-    counter: str = "would_sync",
+    counter: str = "syncs",
     file: str = "train.py",
     function: str = "main",
     operation: str = "item",

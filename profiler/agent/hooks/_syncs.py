@@ -1,19 +1,18 @@
 """Records each sync or copy once, even if wrapped calls nest. Used by several hooks.
 
-On a CPU tensor the same operation waits for nothing. It counts as a read that would sync on a GPU if the tensor
-descends from the device (see `_descent`), and as one that might sync where that is not known. Tensors that are neither
-on a GPU nor on the CPU (meta and fake tensors, accelerators of other vendors) are not counted.
+On a CPU tensor the same operation waits for nothing. It counts as a read that may wait on a GPU, since nothing here
+knows where the tensor would lie. Tensors that are neither on a GPU nor on the CPU (meta and fake tensors, accelerators
+of other vendors) are not counted.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from profiler.agent.hooks._descent import DEVICE, HOST, Descent, frames
 from profiler.agent.patching import PACKAGE, caller, is_beneath_libraries, is_user_code
 from profiler.agent.recorder import Recorder, Tally, now
 from profiler.run.tables import CallKind
@@ -76,12 +75,11 @@ def tensor_bytes(tensor: Any) -> int:
         return 0
 
 
-def waited(recorder: Recorder, names: tuple[str, str], tensor: Any, begin: int, frame: FrameType | None) -> None:
+def waited(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType | None) -> None:
     """Record that the host needed values of `tensor` from `begin` until now, in a call made by `frame`.
 
-    :param names: of the operation in the run, and of the method.
+    :param name: of the operation in the run.
     """
-    name, method = names
     if not (_plain.get(type(tensor)) or has_values(tensor)):
         return
     if on_device(tensor):
@@ -89,7 +87,7 @@ def waited(recorder: Recorder, names: tuple[str, str], tensor: Any, begin: int, 
         if recorder.detailed:
             recorder.call(CallKind.SYNC, name, begin, blocked=now() - begin, **sites(recorder, frame))
     elif on_cpu(tensor) and not OPEN.inside:
-        tally = tally_of(recorder, frame, name, method, tensor)
+        tally = tally_of(recorder, frame, name)
         if tally:
             tally[1] += now() - begin
             tally[0] += 1
@@ -97,77 +95,68 @@ def waited(recorder: Recorder, names: tuple[str, str], tensor: Any, begin: int, 
 
 # ---------------------------------------------------------------- reads of tensors on the CPU
 
-_rules: Final[list[Descent]] = []
 not_a_read: CodeType | None = None
 """Code of torch's function by which optimizers read their step count. That is on the CPU wherever the model is. (ASGD's
 is on the model's device: it counts on a GPU, and not on a CPU.)"""
 
 
-def use_torch(torch: Any) -> None:
-    """Judge descent in a program that uses this module."""
-    _rules[:] = [Descent(torch)]
-
-
-def tally_of(recorder: Recorder, frame: FrameType | None, name: str, method: str, tensor: Any) -> Tally:
+def tally_of(recorder: Recorder, frame: FrameType | None, name: str) -> Tally:
     """The tally of reads of the line that `frame` is at; empty if its tensors stay on the CPU in any program.
 
-    It depends on as many callers as decide where the tensor comes from, and as lie between it and the user's line.
+    It depends on the callers between this line and the user's, which the run names.
     """
     lines: Any = recorder.lines
     if frame is None:  # a call from C code, which has no line
         if name not in lines:
-            lines[name] = recorder.tally(CallKind.MIGHT_SYNC, name, -1)
+            lines[name] = recorder.tally(name, -1)
         unknown: Tally = lines[name]
         return unknown
-    depth = -1
-    for current in frames(frame):
+    for current in _frames(frame):
         lines = lines.get(id(current.f_code) + current.f_lasti)
         if lines.__class__ is list:
             tally: Tally = lines
             return tally
-        depth += 1
         if lines is None:
             break
-    origin, callers = _origin(frame, method)
-    if tensor.requires_grad and origin != HOST:
-        origin = DEVICE
-    return _add_tally(recorder, frame, max(depth, callers), name, origin)
+    return _add_tally(recorder, frame, name)
 
 
-def _origin(frame: FrameType, method: str) -> tuple[int, int]:
-    """The origin of the tensor read by `frame`, and how many of its callers tell that, or which line it is."""
-    if frame.f_code is not_a_read or not _rules or _rules[0].is_in_dataset(frame):
-        return HOST, 0
-    origin, callers = _rules[0].origin(frame, method)
-    if origin == HOST:
-        return origin, callers
-    for number, current in enumerate(frames(frame)):
-        if _owner(current.f_code) == _USER:
-            return origin, max(callers, number)
-    return origin, callers
-
-
-def _add_tally(recorder: Recorder, frame: FrameType, depth: int, name: str, origin: int) -> Tally:
+def _add_tally(recorder: Recorder, frame: FrameType, name: str) -> Tally:
     if len(recorder.lines) >= _MAX_CODES:  # a program that makes code without end
         recorder.forget_lines()
-    tally = recorder.no_tally
-    if origin != HOST:
-        kind = CallKind.WOULD_SYNC if origin == DEVICE else CallKind.MIGHT_SYNC
-        tally = recorder.tally(kind, name, site(recorder, frame) if recorder.detailed else -1)
+    path, tally = [frame], recorder.no_tally
+    if frame.f_code is not not_a_read:
+        tally = recorder.tally(name, site(recorder, frame) if recorder.detailed else -1)
+        path = _path_to_user(frame)
     lines: dict[int, Any] = recorder.lines
-    current = frame
-    for _ in range(depth):
+    for current in path:
         recorder.codes[id(current.f_code)] = current.f_code
-        inner = lines.get(id(current.f_code) + current.f_lasti)
-        if type(inner) is not dict:
-            inner = lines[id(current.f_code) + current.f_lasti] = {}
-        lines = inner
-        if current.f_back is None:
+        key = id(current.f_code) + current.f_lasti
+        if current is path[-1]:
+            lines[key] = tally
             break
-        current = current.f_back
-    recorder.codes[id(current.f_code)] = current.f_code
-    lines[id(current.f_code) + current.f_lasti] = tally
+        inner = lines.get(key)
+        if type(inner) is not dict:
+            inner = lines[key] = {}
+        lines = inner
     return tally
+
+
+def _path_to_user(frame: FrameType) -> list[FrameType]:
+    """The frame and its callers up to the user's line; the frame alone if there is no such line."""
+    path = []
+    for current in _frames(frame):
+        path.append(current)
+        if _owner(current.f_code) == _USER:
+            return path
+    return [frame]
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame, then its callers."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, waits: bool) -> None:
@@ -218,7 +207,7 @@ def sites(recorder: Recorder, inner: FrameType | None) -> dict[str, int]:
     """The same, and as `frame` the site of the innermost library that this line calls, without torch and the standard
     library; -1 if there is none."""
     innermost = library = None
-    for frame in frames(inner):
+    for frame in _frames(inner):
         kind = _owner(frame.f_code)
         if kind == _USER:
             return {"site": recorder.site(frame), "frame": -1 if library is None else recorder.site(library)}

@@ -55,10 +55,8 @@ def _install(module: ModuleType) -> None:
     if counts.is_exact():
         return
     tensor = module.Tensor
-    _syncs.use_torch(module)
     makers: dict[str, Make] = {
-        method: _leaf(module, name, method) if method in LEAVES else waiting(module, name, method=method)
-        for method, name in WAITS.items()
+        method: _leaf(module, name) if method in LEAVES else waiting(module, name) for method, name in WAITS.items()
     }
     makers |= {method: _copying(module, method) for method in COPIES}
     makers["repeat_interleave"] = waiting(module, "repeat_interleave", repeats(module))
@@ -82,11 +80,10 @@ def _is_sequence(torch: ModuleType) -> bool:
     return bool(ctypes.pythonapi.PySequence_Check(ctypes.py_object(torch.empty((), device="cpu"))))
 
 
-def waiting(torch: ModuleType, name: str, select: Select | None = None, method: str = "") -> Make:
+def waiting(torch: ModuleType, name: str, select: Select | None = None) -> Make:
     """Make a wrapper of a function or method that needs the values of a tensor on the host.
 
     :param select: returns the tensor from the arguments; None if this call waits for nothing. Else it is the first one.
-    :param method: its name in torch, where that differs.
     """
     overridden, handle = torch._C._has_torch_function, torch.overrides.handle_torch_function
 
@@ -107,7 +104,7 @@ def waiting(torch: ModuleType, name: str, select: Select | None = None, method: 
                 result = original(*args, **kwargs)
             finally:
                 OPEN.inside = inside
-            _syncs.waited(recorder, (name, method), tensor, begin, caller(1))
+            _syncs.waited(recorder, name, tensor, begin, caller(1))
             return result
 
         return wrapper
@@ -127,7 +124,7 @@ def repeats(torch: ModuleType) -> Select:
     return select
 
 
-def _leaf(torch: ModuleType, name: str, method: str) -> Make:
+def _leaf(torch: ModuleType, name: str) -> Make:
     """Make a wrapper like that of `waiting`, but a faster one, for methods called thousands of times a second.
 
     Our code is not in the CPU's caches then: each function called here would cost 1 µs more.
@@ -149,11 +146,11 @@ def _leaf(torch: ModuleType, name: str, method: str) -> Make:
             if frame is None or type(self) is not plain or not self.is_cpu:
                 begin = now()
                 result = original(self, *args, **kwargs)
-                waited(recorder, (name, method), self, begin, frame)
+                waited(recorder, name, self, begin, frame)
                 return result
             tally = recorder.lines.get(id(frame.f_code) + frame.f_lasti)
             if type(tally) is not list:
-                tally = tally_of(recorder, frame, name, method, self)
+                tally = tally_of(recorder, frame, name)
             if not tally:
                 return original(self, *args, **kwargs)
             if recorder.detailed:
@@ -189,8 +186,8 @@ def _copying(torch: ModuleType, name: str) -> Make:
             finally:
                 OPEN.inside = inside
             if result is self:
-                if name == "cpu" or (name == "to" and _names_cpu(args, kwargs)):
-                    _syncs.waited(recorder, (name, name), self, begin, caller(1))
+                if name == "cpu":  # where all is on the CPU, to(device) and to("cpu") look the same
+                    _syncs.waited(recorder, name, self, begin, caller(1))
                 return result
             source = self if name != "copy_" else args[0] if args else kwargs.get("src", self)
             if source is not result and on_device(source) is not on_device(result) and _syncs.has_values(source):
@@ -200,12 +197,6 @@ def _copying(torch: ModuleType, name: str) -> Make:
         return wrapper
 
     return make
-
-
-def _names_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call of `to` may name the CPU, as a literal or in a variable."""
-    device = args[0] if args else kwargs.get("device")
-    return device == "cpu" if isinstance(device, str) else getattr(device, "type", None) == "cpu"
 
 
 def _blocks(args: tuple[Any, ...], kwargs: dict[str, Any], source: Any, result: Any) -> bool:

@@ -23,7 +23,7 @@ from profiler.run.tables import (
     CALLER_OF_CHECKPOINT,
     GRAPH_BROKEN,
     LINE_OF,
-    READS,
+    MIGHT_SYNC,
     RECOMPILED,
     TOKENIZED,
     WORKER_OF,
@@ -36,11 +36,8 @@ EXPECTED_COUNTERS: Final = tuple(counter.name for counter in COUNTERS if counter
 """Counters of a device; those that a run lacks are reported as not measured."""
 NO_DEVICE: Final = "cpu"
 """Value of the fact `device` of a program that uses none, and of that part of a baseline's key."""
-WOULD_SYNC: Final = "would_sync"
-MIGHT_SYNC: Final = "might_sync"
-"""Reads of tensors of which it is not known whether they would be on a GPU: an estimate, which cannot fail a check."""
 _HOOKS: Final = {
-    **dict.fromkeys(("syncs", WOULD_SYNC, "h2d", "d2h", "h2d_bytes", "d2h_bytes"), "tensors"),
+    **dict.fromkeys(("syncs", MIGHT_SYNC, "h2d", "d2h", "h2d_bytes", "d2h_bytes"), "tensors"),
     TOKENIZED: "",
     RECOMPILED: "dynamo",
 }
@@ -76,7 +73,7 @@ def active_counters(run: Run) -> tuple[str, ...]:
     if "package" not in run.info.facts:  # no hook was installed
         return ()
     failed = {status.name.removeprefix("hook ") for status in run.info.collectors if status.state == "failed"}
-    absent = (WOULD_SYNC,) if run.info.is_counted else uncounted_on_cpu(run)
+    absent = (MIGHT_SYNC,) if run.info.is_counted else uncounted_on_cpu(run)
     return tuple(name for name, hook in _HOOKS.items() if hook not in failed and name not in absent)
 
 
@@ -91,10 +88,10 @@ def uncounted_on_cpu(run: Run, totals: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def _zero_counters(run: Run) -> tuple[str, ...]:
-    """Active counters, where the program stated its device: calls sync on a GPU, and would sync without one."""
+    """Active counters, where the program stated its device: calls sync on a GPU, and might sync without one."""
     if device_kind(run) not in (NO_DEVICE, "cuda"):
         return ()
-    return tuple(name for name in active_counters(run) if name != WOULD_SYNC or device_kind(run) == NO_DEVICE)
+    return tuple(name for name in active_counters(run) if name != MIGHT_SYNC or device_kind(run) == NO_DEVICE)
 
 
 def gauges(run: Run, window: Window) -> dict[str, Measure]:
@@ -176,7 +173,7 @@ def gauge_per_step(run: Run, window: Window, name: str) -> npt.NDArray[np.float6
 
 def call_counts(calls: Table) -> npt.NDArray[np.float64]:
     """How many calls each record stands for: one record is written for all reads by one line in one step."""
-    counts = np.where(np.isin(calls["kind"], READS), np.maximum(calls["bytes"], 1), 1)
+    counts = np.where(calls["kind"] == CallKind.MIGHT_SYNC, np.maximum(calls["bytes"], 1), 1)
     return counts.astype(np.float64)
 
 
@@ -188,7 +185,7 @@ def calls_in_steps(run: Run, window: Window) -> Table:
 
 
 def _bytes(calls: Table) -> Table:
-    size: Table = np.where(np.isin(calls["kind"], READS), 0, calls["bytes"])
+    size: Table = np.where(calls["kind"] == CallKind.MIGHT_SYNC, 0, calls["bytes"])
     return size
 
 

@@ -13,7 +13,7 @@ from profiler.analyse.intervals import Indices, Segments, Times, covered_within,
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.window import Window, device_kind, is_collective, thread_rows
 from profiler.run.model import Run, Table
-from profiler.run.tables import READS, CallKind
+from profiler.run.tables import CallKind
 
 REGION, CALL, BLOCKED = range(3)
 _CALL_RANK = 1 << 20
@@ -115,7 +115,7 @@ def host_timeline(run: Run, window: Window) -> HostTimeline:
 
 def thread_timeline(run: Run, regions: Table, calls: Table) -> HostTimeline:
     """Attribute the time of the thread that these regions and calls are of."""
-    calls = calls[~np.isin(calls["kind"], READS)]
+    calls = calls[calls["kind"] != CallKind.MIGHT_SYNC]
     begin, end = times(calls["begin"]), times(calls["end"])
     blocked = np.clip(times(calls["blocked"]), 0, end - begin)
     waits = np.flatnonzero(blocked)

@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 import profiler
-from profiler.analyse.timing.counters import EXPECTED_COUNTERS, NO_DEVICE, WOULD_SYNC
+from profiler.analyse.timing.counters import EXPECTED_COUNTERS, NO_DEVICE
 from profiler.check.counters.compare import MEMORY, UNGATED, is_judged_by_line
 from profiler.check.counters.environment_key import (
     Key,
@@ -50,11 +50,12 @@ from profiler.check.model import Counted, CountedLine
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.files import locked, read_bytes
 from profiler.core.masking import masked_command
-from profiler.core.metrics import NUMBER, ONCE, STARTUP, counter_period
+from profiler.core.metrics import CHECKPOINT, EVALUATION, NUMBER, ONCE, STARTUP, counter_period
 from profiler.core.units import shorten
 from profiler.report.text import step_text
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
+from profiler.run.tables import WOULD_SYNC
 
 SCHEMA: Final = 3
 """Layout of the file. 3 has the operators of a line, the stage of a step in which it waits, memory in blocks, and
@@ -68,8 +69,10 @@ _DIGITS: Final = 32
 """Hexadecimal digits of SHA-256 in a checksum, which protects from accidents and not from malice."""
 _CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |$)", re.MULTILINE)
 _HELP: Final = "restore it from version control, or replace all of it with --update REASON"
-_DROPPED: Final = "would_sync_in_loader"
-"""A counter of former versions. Reads in loaders, and all reads of their workers, do not wait for a device."""
+_FORMER: Final = frozenset({
+    WOULD_SYNC, f"{WOULD_SYNC}_in_loader", f"{EVALUATION}{WOULD_SYNC}", f"{CHECKPOINT}{WOULD_SYNC}",
+})  # fmt: skip
+"""Counters of former versions, which guessed from the source where a tensor would be. They are not compared."""
 _MAX_SHOWN: Final = 40
 """Characters of a value that an error quotes."""
 
@@ -173,24 +176,24 @@ class _StoredSection(BaselineSection):
 def _from_second_layout(section: BaselineSection) -> BaselineSection:
     """The section without what layout 2 counted in another way.
 
-    These are the bytes of tensors instead of blocks, reads in loaders, and 0 of what needs a device without one.
+    These are the bytes of tensors instead of blocks, and 0 of what needs a device without one.
     Some versions stored commands as they were given, with their secrets.
     """
     unknown = EXPECTED_COUNTERS if section.key.get("device") == NO_DEVICE else ()
 
-    def current(ranges: Mapping[str, Range], *dropped: str) -> dict[str, Range]:
+    def current(ranges: Mapping[str, Range]) -> dict[str, Range]:
         return {
             name: ends
             for name, ends in ranges.items()
-            if name not in dropped and not name.endswith(MEMORY) and (ends[1] or name not in unknown)
+            if not name.endswith(MEMORY) and (ends[1] or name not in unknown)
         }
 
     return section.model_copy(
         update={
             "key": {name: masked_command(text) if name == "arguments" else text for name, text in section.key.items()},
             "command": masked_command(section.command),
-            "counters": current(section.counters, _DROPPED),
-            "workers": current(section.workers, _DROPPED, WOULD_SYNC),
+            "counters": current(section.counters),
+            "workers": current(section.workers),
             "sites": tuple(row for row in section.sites if not row.counter.endswith(MEMORY)),
         }
     )
@@ -459,17 +462,17 @@ def _rows(counted: Sequence[Counted], lines: Callable[[Counted], Mapping[Counted
 
 
 def as_processes(section: BaselineSection) -> tuple[Counted, ...]:
-    """The lowest and the highest amounts of a section, as two processes that counted them."""
+    """The lowest and the highest amounts of a section, as two processes that counted them; without former counters."""
     steps = section.steps
     lines, worker_lines = (
-        {CountedLine(*row[:5], *row[6:]): whole(row.amount * steps) for row in rows}
+        {CountedLine(*row[:5], *row[6:]): whole(row.amount * steps) for row in rows if row.counter not in _FORMER}
         for rows in (section.sites, section.worker_sites)
     )
     return tuple(
         Counted(
             steps,
-            {name: whole(ends[end] * steps) for name, ends in section.counters.items()},
-            {name: whole(ends[end] * steps) for name, ends in section.workers.items()},
+            {name: whole(ends[end] * steps) for name, ends in section.counters.items() if name not in _FORMER},
+            {name: whole(ends[end] * steps) for name, ends in section.workers.items() if name not in _FORMER},
             lines,
             worker_lines,
         )
@@ -505,7 +508,7 @@ def _risen_lines(old: BaselineSection, new: BaselineSection, files: Sequence[Fil
 
 
 def _loosened(old: Mapping[str, Range], new: Mapping[str, Range], where: str) -> Iterator[str]:
-    for name in sorted(set(old) - set(UNGATED)):
+    for name in sorted(set(old) - set(UNGATED) - _FORMER):
         if name.endswith(NUMBER) or name.startswith(ONCE):
             continue
         low, high = old[name]
@@ -527,6 +530,11 @@ def other_command(section: BaselineSection, command: str, folder: str) -> tuple[
     if portable_command(command, folder) == section.command:
         return ()
     return (Notice("other-command", {"command": section.command}),)
+
+
+def former_counters(section: BaselineSection) -> tuple[Notice, ...]:
+    """A warning where the section has a counter that nothing counts any more."""
+    return (Notice("former-counter"),) if _FORMER & {*section.counters, *section.workers} else ()
 
 
 def former_script(section: BaselineSection, key: Key, folder: str) -> dict[str, str]:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler.analyse.timing.counters import MIGHT_SYNC
 from profiler.check.counters.files import FileChange
 from profiler.check.counters.lines import (
     LinePair,
@@ -37,6 +36,7 @@ from profiler.check.model import (
 )
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.metrics import CHECKPOINT, COUNTED_IN, COUNTERS, EVALUATION, LOADER, NUMBER, counter_unit
+from profiler.run.tables import MIGHT_SYNC
 
 GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
 """Counters that may not rise even if no limit names them. Other counters of a program are shown, and checked only where

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import times
 from profiler.analyse.timing.counters import (
-    MIGHT_SYNC,
-    WOULD_SYNC,
     active_counters,
     call_counts,
     counter_sums,
@@ -53,6 +51,7 @@ from profiler.run.model import Run, Table
 from profiler.run.tables import (
     COUNTED,
     GRAPH_BROKEN,
+    MIGHT_SYNC,
     NON_BLOCKING,
     RECOMPILED,
     TOKENIZED,
@@ -243,7 +242,6 @@ def _amounts(run: Run, calls: Table) -> Amounts:
     """Counter -> what each call adds to it; only counters to which some call adds."""
     kind, ones = calls["kind"], np.ones(len(calls))
     amounts: Amounts = {name: ones * (kind == call) for call, name in _CALL_COUNTERS.items()}
-    amounts[WOULD_SYNC] = call_counts(calls) * (kind == CallKind.WOULD_SYNC)
     amounts[MIGHT_SYNC] = call_counts(calls) * (kind == CallKind.MIGHT_SYNC)
     for copy in _COPIES:
         amounts[f"{_CALL_COUNTERS[copy]}_bytes"] = calls["bytes"] * (kind == copy).astype(np.float64)
@@ -311,7 +309,7 @@ def _workers(run: Run, window: Window, shown: Shown) -> tuple[dict[str, float], 
     if not len(batches):
         return {}, {}
     calls, scale = run.calls[_batch_of(run.calls, "begin", batches) >= 0], len(window) / len(batches)
-    totals = dict.fromkeys((name for name in active_counters(run) if name not in (WOULD_SYNC, MIGHT_SYNC)), 0.0)
+    totals = dict.fromkeys((name for name in active_counters(run) if name != MIGHT_SYNC), 0.0)
     amounts = {name: scale * each for name, each in _amounts(run, calls).items()}
     totals |= {name: whole(float(each.sum())) for name, each in amounts.items()}
     return totals, _lines(run, calls, shown, amounts)

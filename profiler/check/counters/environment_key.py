@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.compare.comparability import MUST_BE_EQUAL, batch_sizes
-from profiler.analyse.timing.counters import WOULD_SYNC
 from profiler.analyse.window import measured_window, process_rows
 from profiler.check.counters.files import portable_program
 from profiler.check.model import Counted
@@ -35,7 +34,7 @@ WHY: Final[Mapping[str, str]] = {
 }
 """Name of a part of the key -> why counters of sides that differ in it are not comparable."""
 _OF_SAMPLES: Final = (
-    "syncs", WOULD_SYNC, "h2d", "h2d_bytes", "d2h", "launches", "tokenized", "operators", "flops", "allocated_bytes",
+    "syncs", "h2d", "h2d_bytes", "d2h", "launches", "tokenized", "operators", "flops", "allocated_bytes",
 )  # fmt: skip
 """Counters whose amounts per sample say something where the batches of two sides differ."""
 _NEARLY_ALL: Final = 0.7

@@ -241,7 +241,7 @@ def _ratio(first: str, second: str) -> float:
 # ---------------------------------------------------------------- what became of the counts
 
 _OPERATORS: Final = "operators"
-_WAITS: Final = ("syncs", "would_sync", "might_sync")
+_WAITS: Final = ("syncs", "might_sync")
 """Counters of which it matters when in a step they are counted."""
 
 

@@ -172,6 +172,7 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
         warnings=(
             *warnings_of_steps(recordings),
             *baseline.other_command(section, shlex.join(program.argv), folder),
+            *baseline.former_counters(section),
             *short_program(recordings.counted, settings.steps or section.steps),
         ),
         machine=fingerprint(recordings.runs),

@@ -172,7 +172,6 @@ def _rule_of_copy(change: Change, copied: Copied) -> str:
 
 _RULES: Final[Mapping[str, str | Callable[[Change, Copied], str]]] = {
     "syncs": _rule_of_wait,
-    "would_sync": _rule_of_wait,
     "h2d": _rule_of_copy,
     "recompilations": "recompilation",
     "zero_fills": "zero-filled-gradients",

@@ -381,6 +381,9 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     "budget-warning": lambda v: f"{capitalized(fmt.over_budget(v['counter'], v['amount'], v['budget']))}.",
     "other-command": "The baseline was counted with another command: {command}",
+    "former-counter": (
+        "The baseline counts would_sync, which is not compared any more: count exactly with --virtual-cuda or --count."
+    ),
     "sides-differ": lambda v: f"The sides differ in {_key_part(v)}.",
     "key-differs": _key_part,
     "work-differs": _other_work,
@@ -393,7 +396,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # reasons of a counter's state
     "ignored": "ignored",
     "not-limited": "has no limit, so it cannot fail the check",
-    "estimate": "listed only: it is not known whether these tensors would be on a GPU",
+    "estimate": "listed only: it is not known which tensors would be on a GPU; --virtual-cuda and --count tell",
     "no-worker-counts": "the {side} counted no loader workers",
     "no-device": "the {side} ran without a device, where it is not counted",
     "above-budget": lambda v: f"above its budget of {fmt.amount(v['amount'], v['counter'])}",

@@ -36,7 +36,7 @@ _NEAR: Final = 8
 """Lines below one that computes a result at which it is read at most: what is read farther below is used for more."""
 _OFTEN: Final = 0.5
 """Calls per step from which a line reads a value in each step. A choice: fewer are work of every so many steps."""
-_KINDS: Final = ("sync", "would_sync", "might_sync")
+_KINDS: Final = ("sync", "might_sync")
 """Kinds of calls by which the host reads a result: `item()`, `tolist()`, `float()`."""
 
 

@@ -116,7 +116,7 @@ def torch(setup: Setup) -> Answer:
         return Answer(YES, f"{shown}; it computes on {gpus} GPU{'s' if gpus > 1 else ''} {folder}")
     if build["cuda"] or build["hip"]:
         return Answer(PARTLY, f"{shown}; it sees no GPU: programs run on the CPU {folder}")
-    return Answer(YES, f"{shown}: counts the calls that would synchronize on a GPU {folder}")
+    return Answer(YES, f"{shown}: counts the reads that may wait on a GPU {folder}")
 
 
 @check("kineto", "torch's trace (full)", order=61, patience_s=_TORCH_IMPORT_TIMEOUT_S + 2)

@@ -292,14 +292,14 @@ def _kernel_key(row: KernelTime) -> RowKey:
 
 # ---------------------------------------------------------------- device calls
 
-_READS = ("would_sync", "might_sync")
+_READ = "might_sync"
 _MAX_CALL_SITES = 15
 
 
 def _operation(row: CallSite) -> Cell:
     if not row.operation:
         return Cell(row.kind)
-    return Cell(row.operation, note="" if row.kind == _READS[0] else row.kind.replace("_", " "))
+    return Cell(row.operation, note="" if row.kind == _READ else row.kind.replace("_", " "))
 
 
 _CALL_FIELDS = (
@@ -367,8 +367,8 @@ def _calls_by_line(sides: Sequence[ReportSide]) -> Table:
         if hidden > 0:
             are = "is" if hidden == 1 else "are"
             notes.append(f"{f'{side.label}: ' * several}{plural(hidden, 'more line')} {are} left out.")
-    on_cpu = all(row.kind in _READS for side in sides for row in side.detailed.call_sites)
-    caption = "calls that would sync on a GPU, by line" if on_cpu else "calls toward the device by line"
+    on_cpu = all(row.kind == _READ for side in sides for row in side.detailed.call_sites)
+    caption = "reads that may wait on a GPU, by line" if on_cpu else "calls toward the device by line"
     caption += ", per step"
     rows = [(side, _shown_calls(side)) for side in sides]
     if several:

@@ -41,7 +41,7 @@ PARTS = (
     Part(15, ("t.py:5:main", MODULE, LINEAR), gil=0.2),
     Part(20, ("t.py:6:main", *ENGINE, GRAPH), gil=0.1, region="backward"),
     Part(10, ("t.py:7:main", STEP, ADAM), gil=0.5, region="optimizer"),
-    Part(5, ("t.py:8:main", ITEM), call=CallKind.WOULD_SYNC, gil=0.6),
+    Part(5, ("t.py:8:main", ITEM), call=CallKind.MIGHT_SYNC, gil=0.6),
     Part(18, ("t.py:8:main", "t.py:1:log_metrics"), gil=1.0),
     Part(8, ("t.py:9:main",), idle=1.0),
     Part(4, ("t.py:10:main", "/usr/lib/python3.11/logging/__init__.py:3:info"), gil=1.0),

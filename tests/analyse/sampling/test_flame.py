@@ -92,7 +92,7 @@ def test_difference_lays_trees_over_each_other_by_path() -> None:
 def test_our_wrappers_are_their_callers_time_and_a_recorded_call_stands_for_its_own() -> None:
     builder = RunBuilder()
     builder.step(0, 100)
-    builder.named_call(CallKind.WOULD_SYNC, "item", 0, 10, site=LOOP)
+    builder.named_call(CallKind.MIGHT_SYNC, "item", 0, 10, site=LOOP)
     ours = "/x/profiler/agent/hooks/tensors.py:195:wrapper"
     builder.stack((MAIN, LOOP, ours), 0, 40)
     builder.stack((MAIN, LOOP, ours, SYNC), 40, 60)

@@ -29,10 +29,10 @@ def test_hooks_name_operations_and_what_a_loader_notes_is_no_call() -> None:
     builder.steps(2, 100)
     builder.boundary(100)
     for at, name in ((10, "item"), (20, "item"), (30, "mask index")):
-        builder.named_call(CallKind.WOULD_SYNC, name, at, at + 2, site="t.py:8:f")
+        builder.named_call(CallKind.MIGHT_SYNC, name, at, at + 2, site="t.py:8:f")
     for name in ("dataset", "collate", WORKER_OF, TOKENIZED, RECOMPILED):
         builder.named_call(CallKind.OTHER, name, 40, 40, site="t.py:9:f")
     assert [(row.kind, row.operation, row.calls_per_step) for row in analyse(builder.build()).call_sites] == [
-        ("would_sync", "item", 1.0),
-        ("would_sync", "mask index", 0.5),
+        ("might_sync", "item", 1.0),
+        ("might_sync", "mask index", 0.5),
     ]

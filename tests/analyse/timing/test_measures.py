@@ -176,10 +176,10 @@ def test_measure(text: str, options: dict[str, Any], expected: dict[str, str | t
 def test_hooks_that_counted_nothing_counted_zero() -> None:
     def counted(**facts: Any) -> dict[str, float | None]:
         measures = analyse(timeline("step 0 9; counter h2d 4", level="light", **facts)).measures
-        return {name: measures[name].value for name in ("syncs_per_step", "would_sync_per_step") if name in measures}
+        return {name: measures[name].value for name in ("syncs_per_step", "might_sync_per_step") if name in measures}
 
     failed = [CollectorStatus("hook tensors", "failed", "a fault")]
-    assert counted(package="/p", device="cpu") == {"syncs_per_step": None, "would_sync_per_step": 0}
+    assert counted(package="/p", device="cpu") == {"syncs_per_step": None, "might_sync_per_step": 0}
     assert counted(package="/p", device="cuda") == {"syncs_per_step": 0}
     assert counted(package="/p", device="cuda", collectors=failed) == {"syncs_per_step": None}
     assert counted(device="cpu") == {"syncs_per_step": None}, "no hook was installed"

@@ -148,7 +148,7 @@ def test_the_runtime_tells_how_many_syncs_and_copies_the_hooks_saw() -> None:
     assert compared(
         ITEM,
         ("to", CallKind.H2D, 3, 4, {"blocked": MS}),
-        ("item", CallKind.WOULD_SYNC, 7, 9),  # on the CPU, where a runtime sees nothing
+        ("item", CallKind.MIGHT_SYNC, 7, 9),  # on the CPU, where a runtime sees nothing
         *(("cudaStreamSynchronize", CallKind.SYNC, *times, {"blocked": MS // 5}) for times in within),
         ("cudaStreamSynchronize", CallKind.SYNC, 1.2, 1.4, {"tid": TID + 1}),  # of another thread
         ("cudaMemcpyAsync", CallKind.H2D, 3.1, 3.2),

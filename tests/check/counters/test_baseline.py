@@ -17,6 +17,7 @@ import profiler
 from profiler.check.counters.baseline import (
     BaselineSection,
     as_processes,
+    former_counters,
     former_script,
     loosened_counters,
     other_command,
@@ -38,8 +39,8 @@ from tests.recorded.builders import RunBuilder
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 LINES = lines_of(at(9, 20, 'name = "ä"  # …'), at(7, 40, "loss.item()"), at(3, 1, file="lib/a.py"))
 COUNTED = (
-    one(would_sync=61, h2d=0, h2d_bytes=123_456_789_012, workers={"tokenized": 160}, lines=LINES),
-    one(would_sync=62, h2d=0, h2d_bytes=123_456_789_012, workers={"tokenized": 160}, lines=LINES),
+    one(syncs=61, h2d=0, h2d_bytes=123_456_789_012, workers={"tokenized": 160}, lines=LINES),
+    one(syncs=62, h2d=0, h2d_bytes=123_456_789_012, workers={"tokenized": 160}, lines=LINES),
 )
 
 
@@ -65,12 +66,12 @@ def test_a_section_comes_back_as_it_was_written(path: Path) -> None:
     assert read(path) == read(path, section.key) == section
     assert (section.steps, section.processes) == (20, 2)
     assert (section.tool, section.updated_at) == (profiler.__version__, "2026-01-02T03:04:05+00:00")
-    assert section.counters == {"would_sync": (3.05, 3.1), "h2d": (0, 0), "h2d_bytes": (6172839450.6, 6172839450.6)}
+    assert section.counters == {"syncs": (3.05, 3.1), "h2d": (0, 0), "h2d_bytes": (6172839450.6, 6172839450.6)}
     text = path.read_text(encoding="utf-8")
     for line in (
         '        "h2d": 0,',
-        '        "would_sync": [3.05, 3.1]',  # sorted, the last one without a comma
-        '        ["would_sync", "train.py", 7, "main", "item", 2, "loss.item()"],',
+        '        "syncs": [3.05, 3.1]',  # sorted, the last one without a comma
+        '        ["syncs", "train.py", 7, "main", "item", 2, "loss.item()"],',
     ):
         assert line in text.splitlines()
     assert '"name = \\"ä\\"  # …"' in text, "as it stands in the program"
@@ -130,9 +131,9 @@ def test_lines_that_moved_are_recognised_by_their_text(path: Path) -> None:
     moved = lines_of(
         at(10, 20, 'name = "ä"  # …'), at(8, 40, "loss.item()"), at(6, 20, "new"), at(4, 1, file="lib/a.py")
     )
-    after = [one(would_sync=500, h2d=0, h2d_bytes=1, lines=moved)] * 2
+    after = [one(syncs=500, h2d=0, h2d_bytes=1, lines=moved)] * 2
     found = compare(as_processes(read(path)), after, Limits())
-    (line,) = (line for line in found if (line.counter, line.scope) == ("would_sync", "step"))
+    (line,) = (line for line in found if (line.counter, line.scope) == ("syncs", "step"))
     assert [(change.file, change.line) for change in line.changes] == [("train.py", 6)]
 
 
@@ -250,15 +251,36 @@ def test_a_script_is_renamed_if_it_is_gone_and_nothing_else_differs(tmp_path: Pa
 
 
 def test_what_the_second_layout_counted_otherwise_is_left_out(tmp_path: Path) -> None:
-    """Reads in loaders, and 0 of what needs a device where there is none."""
-    former = {"would_sync": 160, "would_sync_in_loader": 8, "tokenized": 4}
-    counted = one(would_sync=1, would_sync_in_loader=3, h2d=0, h2d_bytes=1, workers=former)
+    """The bytes of tensors, and 0 of what needs a device where there is none."""
+    counted = one(files=1, h2d=0, h2d_bytes=1, peak_bytes=9)
     write_second_layout(tmp_path / "counters.json", baseline(counted))
-    section = read(tmp_path / "counters.json")
-    assert section.counters.keys() == {"would_sync", "h2d_bytes"}
-    assert as_processes(section)[0].workers == {"tokenized": 4}
+    assert read(tmp_path / "counters.json").counters.keys() == {"files", "h2d_bytes"}
     write_second_layout(tmp_path / "counters.json", edited(baseline(counted), key={"device": "cuda"}))
     assert "h2d" in read(tmp_path / "counters.json").counters
+
+
+FORMER = one(
+    would_sync=20,
+    might_sync=20,
+    evaluation_would_sync=2,
+    would_sync_in_loader=8,
+    workers={"would_sync": 160, "tokenized": 4},
+    lines=lines_of(at(9, 20, "loss.item()", counter="would_sync")),
+)
+
+
+@pytest.mark.parametrize("write_file", [write, write_second_layout])
+def test_reads_of_which_a_former_version_guessed_the_device_are_not_compared(
+    tmp_path: Path, write_file: Callable[[Path, BaselineSection], object]
+) -> None:
+    write_file(tmp_path / "counters.json", baseline(FORMER))
+    section = read(tmp_path / "counters.json")
+    now = one(might_sync=60, workers={"tokenized": 4})
+    lines = compare(as_processes(section), (now, now), Limits())
+    assert {line.counter: line.state for line in lines} == {"might_sync": PASS, "tokenized": PASS}
+    assert former_counters(section) == (Notice("former-counter"),)
+    assert loosened_counters(section, baseline(now)) == ()
+    assert former_counters(baseline(now)) == ()
 
 
 # ---------------------------------------------------------------- what an update leaves
@@ -447,7 +469,7 @@ def test_an_update_replaces_what_is_damaged_and_says_that_nothing_is_known_of_it
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """One section of a few lines: what is at each byte is tried."""
-    counted = one(would_sync=21, workers={"would_sync": 7}, lines=lines_of(at(9, 20, "loss.item()")))
+    counted = one(syncs=21, workers={"syncs": 7}, lines=lines_of(at(9, 20, "loss.item()")))
     write(tmp_path / "counters.json", baseline(counted, counted))
     return tmp_path / "counters.json"
 

@@ -203,9 +203,9 @@ def cpu(**totals: float) -> tuple[Counted, ...]:
 
 
 def test_a_0_that_was_written_without_a_device_is_no_line_any_more() -> None:
-    assert states(two(would_sync=20, syncs=0, h2d=0), cpu(would_sync=20)) == {"would_sync": PASS}
-    assert states(cpu(would_sync=20), cpu(would_sync=20)) == {"would_sync": PASS}
-    assert states(cpu(would_sync=20), two(would_sync=20, syncs=0)) == {"would_sync": PASS}
+    assert states(two(files=20, syncs=0, h2d=0), cpu(files=20)) == {"files": PASS}
+    assert states(cpu(files=20), cpu(files=20)) == {"files": PASS}
+    assert states(cpu(files=20), two(files=20, syncs=0)) == {"files": PASS}
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_a_counter_of_one_device_is_inconclusive(
 
 
 def test_only_a_device_that_is_not_there_excuses_a_counter_that_is_gone() -> None:
-    with pytest.raises(ProfilerError, match="would_sync: the baseline has it"):
-        compare(two(would_sync=0), cpu(), NONE)
+    with pytest.raises(ProfilerError, match="files: the baseline has it"):
+        compare(two(files=0), cpu(), NONE)
     with pytest.raises(ProfilerError, match="syncs: the baseline has it"):
         compare(two(syncs=0), two(), NONE)
     assert line(cpu(h2d=20), cpu(h2d=40)).state == FAIL, "a program that counts it itself"
@@ -249,7 +249,7 @@ def test_workers_that_only_one_side_has_gate_nothing() -> None:
         assert (found.state, found.allowed, found.reasons) == (PASS, None, expected)
 
 
-@pytest.mark.parametrize("limits", [NONE, Limits(counters={"*": Limit()}), Limits(counters={"would_sync": Limit()})])
+@pytest.mark.parametrize("limits", [NONE, Limits(counters={"*": Limit()}), Limits(counters={"syncs": Limit()})])
 def test_reads_of_unknown_descent_are_shown_and_gate_nothing(limits: Limits) -> None:
     found = line(two(might_sync=20), two(might_sync=90), limits)
     assert (found.state, found.allowed, found.after, codes(found)) == (PASS, None, (4.5, 4.5), ["estimate"])
@@ -264,7 +264,7 @@ def test_reads_of_unknown_descent_are_shown_and_gate_nothing(limits: Limits) -> 
 def test_a_new_line_comes_before_old_ones_that_it_makes_count_more() -> None:
     forward, call = at(3, 200, "h = self.a(x)"), at(20, 20, "again = model(x)")
     base, candidate = one(lines=lines_of(at(3, 100, "h = self.a(x)"))), one(lines=lines_of(forward, call))
-    assert [change.line for change in changed_lines("would_sync", [base], [candidate])] == [20, 3]
+    assert [change.line for change in changed_lines("syncs", [base], [candidate])] == [20, 3]
 
 
 def test_lines_come_in_a_known_order_and_are_as_bad_as_the_worst() -> None:
@@ -281,7 +281,7 @@ def test_lines_come_in_a_known_order_and_are_as_bad_as_the_worst() -> None:
 
 def test_a_rise_says_at_which_line() -> None:
     item = at(104, 20, "loss.item()")
-    base, candidate = one(would_sync=0), one(would_sync=20, lines=lines_of(item))
+    base, candidate = one(syncs=0), one(syncs=20, lines=lines_of(item))
     found = line((base, base), (candidate, candidate))
     assert [(one.file, one.line, one.operation, one.before, one.after) for one in found.changes] == [
         ("train.py", 104, "item", 0.0, 1.0)
@@ -295,7 +295,7 @@ Line = tuple[CountedLine, float]
 
 
 def changed(before: list[Line], after: list[Line]) -> list[tuple[str, int, float, float]]:
-    found = changed_lines("would_sync", [one(lines=lines_of(*before))], [one(lines=lines_of(*after))])
+    found = changed_lines("syncs", [one(lines=lines_of(*before))], [one(lines=lines_of(*after))])
     return [(change.file, change.line, change.before, change.after) for change in found if change.after > change.before]
 
 
@@ -305,7 +305,7 @@ NORM = "norm = grads.item()"
 
 def kinds(before: list[Line], after: list[Line], *files: FileChange) -> dict[tuple[str, int], str]:
     sides = (one(lines=lines_of(*side)) for side in (before, after))
-    found = changed_lines("would_sync", *([side] for side in sides), files)
+    found = changed_lines("syncs", *([side] for side in sides), files)
     return {(change.file, change.line): str(change.kind) for change in found}
 
 
@@ -324,14 +324,14 @@ def test_what_became_of_each_line() -> None:
 def test_what_vanishes_pays_for_nothing_new() -> None:
     gone = [at(50 + number, 20, f"value{number} = tensor{number}.item()") for number in range(5)]
     base, candidate = (
-        one(would_sync=20 * len(lines), lines=lines_of(*lines))
+        one(syncs=20 * len(lines), lines=lines_of(*lines))
         for lines in ([at(9, 20, LOSS), *gone], [at(9, 20, LOSS), at(30, 20, "history.append(norm.item())")])
     )
     found = line((base, base), (candidate, candidate))
     assert (found.state, codes(found)) == (FAIL, ["lines-rose"])
     assert [(change.line, change.before, change.after) for change in found.changes] == [(30, 0.0, 1.0)]
     assert [change.line for change in found.other_changes] == [50, 51, 52, 53, 54]
-    allowed = Limits(counters={"would_sync": Limit(1)})
+    allowed = Limits(counters={"syncs": Limit(1)})
     assert line((base, base), (candidate, candidate), allowed).state == PASS, "a limit is for all new lines together"
 
 
@@ -391,15 +391,15 @@ def test_lines_that_rose(before: list[Line], after: list[Line], expected: list[t
 
 def test_lines_that_rose_in_every_process_of_the_counter_that_is_asked_for() -> None:
     quiet, loud = one(lines=lines_of(at(9, 20, LOSS))), one(lines=lines_of(at(9, 30, LOSS), at(10, 20, NORM)))
-    assert changed_lines("would_sync", [quiet, quiet], [quiet, loud]) == (), "one process did more"
-    assert changed_lines("would_sync", [quiet, loud], [loud, loud]) == ()
-    assert [found.line for found in changed_lines("would_sync", [quiet, quiet], [loud, loud])] == [10, 9]
-    both = [one(lines=lines_of(at(9, 20, LOSS), at(9, 20, LOSS, counter="syncs")))]
+    assert changed_lines("syncs", [quiet, quiet], [quiet, loud]) == (), "one process did more"
+    assert changed_lines("syncs", [quiet, loud], [loud, loud]) == ()
+    assert [found.line for found in changed_lines("syncs", [quiet, quiet], [loud, loud])] == [10, 9]
+    both = [one(lines=lines_of(at(9, 20, LOSS), at(9, 20, LOSS, counter="d2h")))]
     found = changed_lines("syncs", [one()], both)
     assert found == (Change("syncs", "train.py", 9, "main", "item", 0.0, 1.0, LOSS),)
     before, after = ([replace(one(), worker_lines=of.lines)] for of in (quiet, loud))
-    assert [found.line for found in changed_lines("would_sync", before, after, workers=True)] == [10, 9]
-    assert changed_lines("would_sync", before, after) == (), "lines of workers are their own"
+    assert [found.line for found in changed_lines("syncs", before, after, workers=True)] == [10, 9]
+    assert changed_lines("syncs", before, after) == (), "lines of workers are their own"
 
 
 # ---------------------------------------------------------------- unused limits

@@ -149,10 +149,10 @@ def test_of_each_counter_the_worse_of_file_and_revision_counts() -> None:
 
 
 def test_a_counter_of_the_program_is_not_taken_for_a_misspelt_one() -> None:
-    names = {"syncs", "would_sync", "launches"}
+    names = {"syncs", "might_sync", "launches"}
     check_spelling("fsyncs", names, "limits")
-    with pytest.raises(ProfilerError, match="did you mean would_sync"):
-        check_spelling("would_snc", names, "limits")
+    with pytest.raises(ProfilerError, match="did you mean might_sync"):
+        check_spelling("might_snc", names, "limits")
 
 
 @pytest.mark.parametrize("fault", [ProfilerError("it crashed"), ValueError("a fault of the tool"), KeyboardInterrupt()])

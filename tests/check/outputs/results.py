@@ -130,7 +130,7 @@ def failed() -> GateResult:
         replace(COUNTERS[1], after=(3.0, 3.0), reasons=(free("fewer: refresh the baseline"),)),
         *COUNTERS[2:4],
         CounterLine("allocations", PASS, (310.0, 312.0), (310.0, 313.0), 318.0, (free("within the limit of 2%"),)),
-        CounterLine("would_sync", FAIL, None, (2.0, 2.0), 0.0, (free("the baseline has none"),)),
+        CounterLine("files", FAIL, None, (2.0, 2.0), 0.0, (free("the baseline has none"),)),
         COUNTERS[5],
     )
     times = (
@@ -202,7 +202,7 @@ def failed_baseline() -> GateResult:
         replace(COUNTERS[0], state=FAIL, after=(17.0, 17.0), changes=(SYNC, replace(SYNC, line=110), *odd, gain)),
         replace(COUNTERS[1], state=INCONCLUSIVE, after=(5.0, 5.0), changes=(copy, replace(copy, line=0))),
         replace(COUNTERS[2], after=(1.0, 1.0), reasons=(free("fewer"),)),
-        CounterLine("would_sync", FAIL, None, (2.0, 2.0), 0.0, (free("the baseline has none"),)),
+        CounterLine("files", FAIL, None, (2.0, 2.0), 0.0, (free("the baseline has none"),)),
     )
     limits = {"*": Limit(1.0), "h2d_bytes": Limit(0.0, 0.02)}
     return replace(

@@ -614,7 +614,7 @@ def test_a_line_that_starts_a_program_and_waits_for_it_is_one_cause() -> None:
     shares = {"waiting": 0.03, "compute": 0.02}
     line = LineCost(SITE, "", 0.05, 0.5, 0.45, 0.55, 200, shares, is_outside_torch=True)
     after = Phase(AFTER_OPTIMIZER, 0.05, 0.5, 0.45, 0.55, SITE, SITE.function, shares)
-    read = CallSite(SITE, "would_sync", 1.0, 1e-4, 0.0, 0.0, "item")
+    read = CallSite(SITE, "might_sync", 1.0, 1e-4, 0.0, 0.0, "item")
     analysis = replace(step(waiting=0.3, compute=0.7), lines=(line,), phases=(after,), call_sites=(read,))
     assert found(analysis) == ["blocked-thread"]
     assert first(analysis).gain == pytest.approx(2.0)
@@ -693,7 +693,7 @@ def test_histograms_after_the_update_whose_values_the_host_reads() -> None:
         LineCost(site, "", seconds, 10 * seconds, 9 * seconds, 11 * seconds, 200, {"compute": seconds})
         for site, seconds in ((histogram, 0.02), (average, 0.01))
     )
-    reads = CallSite(replace(histogram, file=f"/home/{histogram.file}"), "would_sync", 38.0, 1e-4, 0.0, 0.0, "tolist")
+    reads = CallSite(replace(histogram, file=f"/home/{histogram.file}"), "might_sync", 38.0, 1e-4, 0.0, 0.0, "tolist")
     analysis = replace(step(compute=0.9, python=0.1), phases=(phase,), lines=lines, call_sites=(reads,))
     assert found(analysis) == ["work-after-update"], "Python after the update belongs to it"
     assert first(analysis).gain == pytest.approx(1 / 0.6)
