@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from profiler.analyse.compare.comparability import SideRuns
     from profiler.analyse.model import Analysis, Comparison
     from profiler.core.errors import ProfilerError
+    from profiler.exact import virtual_cuda
     from profiler.marks import count, describe, gauge, open_step, region, result, step
     from profiler.record.session import record
     from profiler.run.frames import DataFrame
     from profiler.run.model import Run
-    from profiler.virtual import virtual_cuda
 
 __all__ = [
     "ProfilerError",
@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
     if name == "ProfilerError":
         return import_module("profiler.core.errors").ProfilerError
     if name == "virtual_cuda":
-        return import_module("profiler.virtual").virtual_cuda
+        return import_module("profiler.exact").virtual_cuda
     if name in _MARKS:
         function = globals()[name] = getattr(import_module("profiler.marks"), name)
         return function

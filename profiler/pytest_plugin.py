@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from profiler.virtual.counts import Counts
+    from profiler.exact.model import Counts
 
 
 _SCOPE: Final = "profiler_scope"
@@ -68,7 +68,7 @@ def assert_syncs(virtual_cuda: Counts) -> AssertSyncs:
     """`assert_syncs(step, at_most=0)`, with a virtual CUDA device."""
 
     def check(step: Callable[[], object], at_most: int = 0, *, warmup: int = 1) -> None:
-        from profiler.virtual import has_used_memory
+        from profiler.exact import has_used_memory
 
         __tracebackhide__ = True
         for _ in range(warmup):

@@ -13,7 +13,7 @@ from profiler.core.errors import ProfilerError
 from profiler.core.files import MaxSize
 from profiler.core.machine import DEFAULT_CARD
 from profiler.core.terminal import called_as
-from profiler.virtual.cards import CARDS
+from profiler.exact.model import CARDS
 
 if TYPE_CHECKING:
     from profiler.core.masking import Privacy

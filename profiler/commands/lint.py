@@ -10,7 +10,7 @@ from typing import Final
 from profiler.commands._common import seconds
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.machine import DEFAULT_CARD
-from profiler.virtual.cards import CARDS
+from profiler.exact.model import CARDS
 
 _EPILOG: Final = (
     "Exit code: 0 no finding, 1 findings, 2 it was impossible (the script failed, took too few steps or used no CUDA "

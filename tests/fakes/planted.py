@@ -277,7 +277,7 @@ def commit(folder: Path, text: str = PROGRAM) -> None:
 
 def count(text: str, file: str, folder: Path) -> Counted:
     """Run the program's steps in this process, and count them as a recorded run would be counted."""
-    from profiler.counting.operators import OperatorCounter
+    from profiler.exact.operators import OperatorCounter
 
     path = folder / file
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -338,7 +338,7 @@ def count_on_cpu(text: str, file: str, folder: Path, *, steps: int = STEPS) -> C
 def _run(text: str, path: Path, counter: Any) -> tuple[list[Any], dict[int, tuple[int, int]], dict[Any, int]]:
     """Operators, growth of memory by line, and events of the virtual device in the counted steps."""
     import profiler
-    from profiler.counting.installation import Counting
+    from profiler.exact.counting import Counting
 
     with profiler.virtual_cuda() as counts:
         names: dict[str, Any] = {"__name__": "__main__", "nowhere": Nowhere()}

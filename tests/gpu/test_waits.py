@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.virtual.waiting_statements import STATEMENTS, run_annotated, traced_waits
+from tests.exact.waiting_statements import STATEMENTS, run_annotated, traced_waits
 
 pytestmark = pytest.mark.gpu
 
@@ -29,7 +29,7 @@ def test_virtual_waits_are_those_of_the_gpu(tmp_path: Path) -> None:
     recorded = traced_waits(json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))["traceEvents"])
     assert recorded.keys() == STATEMENTS.keys()
     counting = subprocess.run(
-        [sys.executable, "-m", "tests.virtual.waiting_statements"],
+        [sys.executable, "-m", "tests.exact.waiting_statements"],
         cwd=ROOT,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,

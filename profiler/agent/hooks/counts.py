@@ -40,15 +40,15 @@ def _install(module: Any) -> None:
     recorder = STATE.recorder
     if not requested() or recorder is None:
         return
-    from profiler.virtual import private_api
+    from profiler.exact import private_api
 
     names = private_api.COUNTING_NAMES if virtual_cuda.requested() else private_api.NAMES + private_api.COUNTING_NAMES
     try:
         private_api.require(names, "counting")
     except RuntimeError as error:
         sys.exit(f"profiler: {error}")
-    from profiler.counting.installation import Counting
-    from profiler.counting.operators import OperatorCounter
+    from profiler.exact import counting
+    from profiler.exact.operators import OperatorCounter
 
     writer = _Writer(recorder)
     folder = f"{module.__path__[0]}/"  # torch may be in a folder that does not look like one of packages
@@ -56,15 +56,13 @@ def _install(module: Any) -> None:
         writer.site, lambda file: is_user_file(file) and not file.startswith(folder), writer.write
     )
     writer.counter = counter
-    counting = Counting(counter, None if virtual_cuda.requested() else virtual_cuda.record)
-    counting.install()
-    on_unpatch(counting.remove)
-    if counting.reads is not None:
-        from profiler.counting import optimizers
-
-        _reads[:] = [counting.reads]
-        for owner in optimizers.CLASSES:
-            patch(owner, "step", functools.partial(_stepping, optimizers.step))
+    installed = counting.Counting(counter, None if virtual_cuda.requested() else virtual_cuda.record)
+    installed.install()
+    on_unpatch(installed.remove)
+    if installed.reads is not None:
+        _reads[:] = [installed.reads]
+        for owner in counting.OPTIMIZERS:
+            patch(owner, "step", functools.partial(_stepping, counting.step_optimizer))
     os.register_at_fork(after_in_child=writer.forked)
     writer.begin(recorder)
     recorder.add_hook_facts(**{COUNTED: True})
@@ -77,8 +75,8 @@ _reads: Final[list[Any]] = []
 def _install_compiled(module: Any) -> None:
     if not requested():
         return
-    from profiler.counting.memory import MemoryModel
-    from profiler.counting.operators import OperatorMode
+    from profiler.exact.memory import MemoryModel
+    from profiler.exact.operators import OperatorMode
 
     skip_functions(module, (OperatorMode.__torch_dispatch__, MemoryModel._free))
     if _reads:
@@ -93,7 +91,7 @@ def _install_loader(module: Any) -> None:
     def leaving_out(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def receive(*args: Any, **kwargs: Any) -> Any:
-            from profiler.counting.operators import uncounted  # torch imports the loader before what this needs
+            from profiler.exact.operators import uncounted  # torch imports the loader before what this needs
 
             with uncounted():
                 return original(*args, **kwargs)

@@ -15,22 +15,11 @@ from typing import Any, Final
 
 from profiler.agent.hooks import _syncs, counts
 from profiler.agent.hooks._syncs import NESTED, OPEN
-from profiler.agent.hooks.tensors import Make, repeats, waiting
+from profiler.agent.hooks.tensors import WAITS, Make, repeats, waiting
 from profiler.agent.patching import STATE, Hook, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import COLLECTIVE_METHODS, COLLECTIVES, CallKind
 
-# function: its name in the run
-WAITS: Final = {
-    "nonzero": "nonzero",
-    "argwhere": "nonzero",
-    "masked_select": "masked_select",
-    "unique": "unique",
-    "unique_consecutive": "unique",
-    "equal": "equal",
-    "allclose": "allclose",
-    "is_nonzero": "bool",
-}
 # class or module below torch, function: its name, and whether the host waits in it
 EXPLICIT: Final = {
     ("cuda", "synchronize"): ("synchronize", CallKind.SYNC),
@@ -51,7 +40,8 @@ def _install(module: Any) -> None:
 
 def _install_waits(module: Any) -> None:
     for function, name in WAITS.items():
-        _replace_function(module, function, waiting(module, name))
+        if not function.startswith("__"):  # a module has such methods too
+            _replace_function(module, function, waiting(module, name))
     _replace_function(module, "where", waiting(module, "nonzero", _condition))
     _replace_function(module, "repeat_interleave", waiting(module, "repeat_interleave", repeats(module)))
     patch(module.cuda, "empty_cache", _empty_cache(module))

@@ -19,28 +19,10 @@ from profiler.agent.hooks import _syncs, counts
 from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, caller, patch
 from profiler.agent.recorder import now
+from profiler.exact import waits
 
-# method: its name in the run
-WAITS: Final = {
-    "item": "item",
-    "tolist": "tolist",
-    "numpy": "numpy",
-    "__bool__": "bool",
-    "__int__": "int",
-    "__index__": "int",
-    "__float__": "float",
-    "__complex__": "complex",
-    "__repr__": "print",
-    "__format__": "print",
-    "is_nonzero": "bool",
-    "nonzero": "nonzero",
-    "argwhere": "nonzero",
-    "masked_select": "masked_select",
-    "unique": "unique",
-    "unique_consecutive": "unique",
-    "equal": "equal",
-    "allclose": "allclose",
-}
+WAITS: Final = {method: name for name, methods in waits.READS.items() for method in methods}
+"""Method of torch.Tensor -> its name in the run."""
 LEAVES: Final = frozenset(
     {"item", "tolist", "numpy", "__bool__", "__int__", "__index__", "__float__", "__complex__", "is_nonzero"}
 )

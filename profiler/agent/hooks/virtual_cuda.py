@@ -46,10 +46,10 @@ def _copy_name(event: Any) -> str:
 def _install(_: Any) -> None:
     if not requested():
         return
-    from profiler.virtual import private_api
+    from profiler.exact import private_api
 
     private_api.require(private_api.NAMES, "virtual CUDA")
-    from profiler.virtual.installation import VirtualCuda
+    from profiler.exact.installation import VirtualCuda
 
     count, _, card = os.environ[ENV_VIRTUAL_CUDA].partition(":")
     devices = VirtualCuda(record, count=int(count), card=card)

@@ -13,8 +13,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from profiler.virtual import virtual_cuda
-from profiler.virtual.counts import Counts, EventKind
+from profiler.exact import virtual_cuda
+from profiler.exact.model import Counts, EventKind
 from reference_trainer.devices import cuda
 from reference_trainer.lm.model import initial_weights
 from reference_trainer.lm.pipeline import Pipeline

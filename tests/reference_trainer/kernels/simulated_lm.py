@@ -14,7 +14,7 @@ if __name__ == "__main__":
     on_cuda.SHARED_THREADS = 8
     on_cuda.threads_for.__defaults__ = (on_cuda.SHARED_THREADS,)
 
-    from profiler.virtual import virtual_cuda
+    from profiler.exact import virtual_cuda
     from reference_trainer.lm import model, stated
     from reference_trainer.lm.__main__ import main
     from tests.reference_trainer.kernels.simulate import hasten
