@@ -19,6 +19,7 @@ from torch.nn import Parameter
 
 from profiler.exact import private_api
 from profiler.exact.files import FileCounter
+from profiler.exact.mode import starting
 from profiler.exact.model import EventSink
 from profiler.exact.operators import OperatorCounter, OperatorMode
 from profiler.exact.reads import ReadMode
@@ -37,21 +38,8 @@ class Counting:
 
     def install(self) -> None:
         """Count what this thread and those that it starts make torch do."""
-        start = threading.Thread.start
-        modes = self._modes
-
-        def begin(self: threading.Thread) -> None:
-            run = self.run
-
-            def run_counted() -> None:
-                with modes():
-                    run()
-
-            self.run = run_counted  # type: ignore[method-assign]
-            start(self)
-
-        threading.Thread.start = begin  # type: ignore[method-assign]
-        self._stack.callback(setattr, threading.Thread, "start", start)
+        self._stack.callback(setattr, threading.Thread, "start", threading.Thread.start)
+        threading.Thread.start = starting(self._modes)  # type: ignore[assignment, method-assign]
         self._files.install(self._stack)
         self._stack.enter_context(self._modes())
 

@@ -15,7 +15,7 @@ from profiler.exact import cuda, private_api, waiting  # noqa: F401 - it has han
 from profiler.exact.compiled import compile_replacement
 from profiler.exact.dtypes import parse, tensor_types
 from profiler.exact.marks import CPU, Machine, device_of, named_cuda
-from profiler.exact.mode import BackwardWaits, VirtualMode
+from profiler.exact.mode import BackwardWaits, VirtualMode, starting
 from profiler.exact.model import CARDS, EventSink
 
 _TAG_PRIORITY: Final = 5
@@ -355,22 +355,8 @@ class VirtualCuda:
 
     def _threads(self) -> None:
         """A torch function mode belongs to a thread; have the threads that the program starts use it too."""
-        mode, start = self.mode, threading.Thread.start
-
-        def begin(self: threading.Thread) -> None:
-            run = self.run
-
-            def run_with_devices() -> None:
-                if is_active(mode):
-                    run()
-                else:
-                    with mode:
-                        run()
-
-            self.run = run_with_devices  # type: ignore[method-assign]
-            start(self)
-
-        self._replace(threading.Thread, "start", begin)
+        mode = self.mode
+        self._replace(threading.Thread, "start", starting(lambda: nullcontext() if is_active(mode) else mode))
 
 
 def is_active(mode: VirtualMode) -> bool:

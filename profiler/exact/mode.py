@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import torch
@@ -281,6 +281,24 @@ def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return tensor.crow_indices(), tensor.col_indices(), tensor.values()
     return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+
+
+def starting(enter: Callable[[], AbstractContextManager[object]]) -> Callable[[threading.Thread], None]:
+    """A method in the place of `Thread.start`, by which threads run in what `enter` returns: a mode belongs to a
+    thread."""
+    start = threading.Thread.start
+
+    def begin(self: threading.Thread) -> None:
+        run = self.run
+
+        def run_within() -> None:
+            with enter():
+                run()
+
+        self.run = run_within  # type: ignore[method-assign]
+        start(self)
+
+    return begin
 
 
 # ---------------------------------------------------------------- handlers

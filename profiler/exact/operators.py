@@ -14,7 +14,7 @@ import itertools
 import sys
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from time import monotonic_ns
@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.exact import private_api
+from profiler.exact.marks import tensors_in
 from profiler.exact.memory import MemoryModel
 
 _OPERATOR: Final = 32
@@ -372,12 +373,4 @@ def _shape(value: Any) -> Any:
 
 def _communicated(args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> int:
     """Bytes of the tensors that are the first argument of a collective."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(args[:1]))
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(args[:1]))
