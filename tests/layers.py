@@ -176,16 +176,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core.errors",
         "profiler.core.syntax",
     ),
-    "profiler.agent.hooks.virtual_cuda": (
-        "profiler.agent",
-        "profiler.exact",
-        "profiler.run.tables",
-    ),
-    "profiler.agent.hooks.counts": (
-        "profiler.agent",
-        "profiler.exact",
-        "profiler.run.tables",
-    ),
+    "profiler.agent.hooks.exact": ("profiler.agent", "profiler.exact", "profiler.run.tables"),
     "profiler.exact": ("profiler.agent.patching",),
     "profiler.exact.waits": (),
     "profiler.run": ("profiler.core",),

@@ -91,7 +91,8 @@ def _remove_finder(finder: object) -> None:
 
 
 def load_hooks(level: str) -> list[Hook]:
-    """The hooks of that level: the `PLUGIN` of every module in the folder hooks. One that cannot load is reported."""
+    """The hooks of that level: the `PLUGIN`, or the `PLUGINS`, of every module in the folder hooks, by name. A module
+    that cannot load is reported."""
     package = f"{__name__.rpartition('.')[0]}.{_HOOKS}"  # our package has another name in a recorded program
     hooks: list[Hook] = []
     marks_only = bool(os.environ.get(ENV_MARKS_ONLY))
@@ -100,13 +101,13 @@ def load_hooks(level: str) -> list[Hook]:
         if ending != "py" or name.startswith("_"):
             continue
         try:
-            hook: Hook = importlib.import_module(f"{package}.{name}").PLUGIN
+            module: Any = importlib.import_module(f"{package}.{name}")
+            found: tuple[Hook, ...] = getattr(module, "PLUGINS", None) or (module.PLUGIN,)
         except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and it reports
             report_failure(name, error)
         else:
-            if level in hook.levels and (hook.beside_marks or not marks_only):
-                hooks.append(hook)
-    return hooks
+            hooks += (hook for hook in found if level in hook.levels and (hook.beside_marks or not marks_only))
+    return sorted(hooks, key=lambda hook: hook.name)
 
 
 def install(hook: Hook, module: ModuleType) -> None:

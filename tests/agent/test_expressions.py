@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from profiler.agent import installation, patching
-from profiler.agent.hooks import functions, loader, regions, tensors
+from profiler.agent.hooks import loader, regions, tensors
 from profiler.agent.recorder import Recorder
 
 torch: Any = pytest.importorskip("torch")
@@ -131,9 +131,9 @@ def hooked(bare: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
     patching.STATE.recorder = Recorder(tmp_path_factory.mktemp("run"), "standard")
     try:
         for one, module in (
-            (tensors.PLUGIN, torch),
-            (functions.PLUGIN, torch),
-            (regions.PLUGIN, torch),
+            (tensors.TENSORS, torch),
+            (tensors.FUNCTIONS, torch),
+            (regions.REGIONS, torch),
             (loader.PLUGIN, torch.utils.data.dataloader),
         ):
             one.install(module)
@@ -175,11 +175,10 @@ def test_a_builtin_of_a_class_stays_unbound() -> None:
 def test_hashes_of_datasets_take_what_a_tokenizer_is_bound_to(tmp_path: Path) -> None:
     fingerprint = pytest.importorskip("datasets.fingerprint")
     library = pytest.importorskip("tokenizers")
-    from profiler.agent.hooks import tokenizers
     from tests.fakes import hooks
 
     made = library.Tokenizer(library.models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
-    with hooks.installed(Recorder(tmp_path, "standard"), tokenizers.PLUGIN, module=library):
+    with hooks.installed(Recorder(tmp_path, "standard"), regions.TOKENIZERS, module=library):
         hashes = {fingerprint.Hasher.hash(made.encode_batch) for _ in range(2)}
         assert pickle.loads(pickle.dumps(made.encode))("a").ids == [0]
     assert len(hashes) == 1

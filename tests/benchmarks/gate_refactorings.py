@@ -21,7 +21,7 @@ from typing import Final
 import pytest
 import torch
 
-from profiler.agent.hooks import backward, counts, optimizers, stages
+from profiler.agent.hooks import backward, exact, optimizers, stages
 from profiler.check.counters import baseline
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
@@ -38,11 +38,11 @@ from tests.fakes.watched import watched
 
 PROGRAMS: Final = (GPT, RESNET, UNET)
 _HOOKS: Final = (
-    (counts.PLUGIN, torch),
+    (exact.COUNTS, torch),
     (optimizers.PLUGIN, import_module("torch.optim.optimizer")),
     (optimizers.PLUGIN, import_module("torch.amp.grad_scaler")),
     (backward.PLUGIN, torch.autograd),
-    (stages.PLUGIN, torch.nn.modules.module),
+    (stages.STAGES, torch.nn.modules.module),
 )
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from profiler.agent.hooks import counts as counts_hook
+from profiler.agent.hooks import exact
 from profiler.exact import counting, private_api
 from profiler.exact.reads import ReadMode
 from profiler.run.tables import ENV_COUNT
@@ -176,7 +176,7 @@ def test_steps_of_a_counted_program_run_without_the_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modes: list[int]
 ) -> None:
     monkeypatch.setenv(ENV_COUNT, "1")
-    with watched(tmp_path, (counts_hook.PLUGIN, torch)):
+    with watched(tmp_path, (exact.COUNTS, torch)):
         torch.optim.Adam([nn.Parameter(torch.ones(2))]).step()
     torch.optim.Adam([nn.Parameter(torch.ones(2))]).step()
     assert modes == [0, 0]

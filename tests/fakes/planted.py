@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch._dynamo
 
-from profiler.agent.hooks import counts, dynamo, regions, stages
+from profiler.agent.hooks import dynamo, exact, regions, stages
 from profiler.agent.patching import STATE
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
@@ -319,11 +319,11 @@ def count_on_cpu(text: str, file: str, folder: Path, *, steps: int = STEPS) -> C
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     torch._dynamo.reset()
-    hooks = ((dynamo.PLUGIN, torch._dynamo), (counts.PLUGIN, torch), (stages.PLUGIN, torch.nn.modules.module))
-    hooks += ((stages.PLUGIN, torch.autograd.grad_mode), (regions.PLUGIN, torch))
+    hooks = ((dynamo.PLUGIN, torch._dynamo), (exact.COUNTS, torch), (stages.STAGES, torch.nn.modules.module))
+    hooks += ((stages.STAGES, torch.autograd.grad_mode), (regions.REGIONS, torch))
     with tempfile.TemporaryDirectory() as run, pytest.MonkeyPatch.context() as patch:
         patch.setenv(ENV_COUNT, "1")
-        with watched(Path(run), *hooks, (counts.PLUGIN, torch._dynamo)) as loaded:
+        with watched(Path(run), *hooks, (exact.COUNTS, torch._dynamo)) as loaded:
             recorder = STATE.recorder
             assert recorder is not None
             names: dict[str, Any] = {"__name__": "__main__"}

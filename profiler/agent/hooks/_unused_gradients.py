@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any, Final
 
 from profiler.agent.hooks import optimizers
-from profiler.agent.hooks._gradient_uses import Call
+from profiler.agent.hooks.optimizers import Call
 from profiler.agent.patching import STATE, caller, code_line, is_user_code, user_frame
 from profiler.agent.recorder import now
 

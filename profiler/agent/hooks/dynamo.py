@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from profiler.agent import patching
-from profiler.agent.hooks import _syncs
-from profiler.agent.hooks._syncs import NESTED, OPEN
+from profiler.agent.hooks import syncs
+from profiler.agent.hooks.syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, Patch, caller
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import GRAPH_BROKEN, RECOMPILED, StageKind
@@ -116,7 +116,7 @@ def _install(module: Any) -> None:
     patches = _Patches(permanent)
     rules.SKIP_DIRS.append(_AGENT)  # our frames are not compiled
     rules._recompile_re()
-    skip_functions(module, (*vars(Recorder).values(), *vars(_syncs).values()))
+    skip_functions(module, (*vars(Recorder).values(), *vars(syncs).values()))
     cleared = False
 
     def compiling(original: Any) -> Callable[..., Any]:
@@ -189,7 +189,7 @@ def _record_recompilation() -> None:
     if recorder is not None:
         recorder.count(RECOMPILED)
         if recorder.detailed:
-            recorder.instant(RECOMPILED, site=_syncs.site(recorder, caller(2)))
+            recorder.instant(RECOMPILED, site=syncs.site(recorder, caller(2)))
 
 
 def _graph_break(original: Any) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from profiler.agent.hooks._syncs import LOADING, OPEN
+from profiler.agent.hooks.syncs import LOADING, OPEN
 from profiler.agent.patching import STATE, Hook, assigned_variable, caller, code_line, patch, user_frame
 from profiler.agent.recorder import Recorder, Region
 from profiler.run.tables import BATCH_ITEMS, BoundaryKind

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Final, cast
 
-from profiler.agent.hooks._syncs import OPEN, enter_worker
+from profiler.agent.hooks.syncs import OPEN, enter_worker
 from profiler.agent.patching import STATE, Hook, is_user_code, patch
 from profiler.agent.recorder import Recorder, Region, now
 from profiler.run.tables import WORKER_OF, CallKind

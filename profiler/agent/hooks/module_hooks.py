@@ -14,7 +14,7 @@ from functools import partial
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
-from profiler.agent.hooks import counts
+from profiler.agent.hooks import exact
 from profiler.agent.patching import DETAILED, PACKAGE, STATE, Hook, caller, code_line, is_user_code, patch, user_frame
 from profiler.agent.recorder import now
 
@@ -89,7 +89,7 @@ def _install(module: Any) -> None:
 
 
 def _install_tensors(module: Any) -> None:
-    for name in () if counts.is_exact() else _OF_TENSORS:  # what counts exactly handles the function of torch itself
+    for name in () if exact.is_exact() else _OF_TENSORS:  # what counts exactly handles the function of torch itself
         patch(module.Tensor, name, _with_line)
 
 

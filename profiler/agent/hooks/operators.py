@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from profiler.agent.hooks import counts
+from profiler.agent.hooks import exact
 from profiler.agent.hooks._profiler_window import ProfilerWindow
 from profiler.agent.patching import STATE, Hook, is_user_file
 from profiler.agent.recorder import now
@@ -269,7 +269,7 @@ def install(module: ModuleType) -> ProfilerWindow | None:
     """Count the operators of one step in the life of the recorder, if this version of torch can."""
     if (
         STATE.recorder is None
-        or counts.is_exact()
+        or exact.is_exact()
         or not hasattr(sys.modules["torch.autograd"], "_enable_profiler_legacy")
     ):
         return None

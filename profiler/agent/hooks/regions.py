@@ -1,11 +1,16 @@
 """Records library functions as regions: checkpoints, waits for the disk, reads of Hugging Face datasets, pinning.
 
 The map of a streamed dataset is lazy: its time is part of the reads.
+
+Also records tokenizers of Hugging Face tokenizers, transformers and SentencePiece: region `tokenize`, and the number of
+texts as the counter `tokenized`. One library may call another: only the outermost call counts. Asynchronous methods are
+left alone, because they return before the work is done.
 """
 
 from __future__ import annotations
 
 import linecache
+import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,11 +18,11 @@ from operator import attrgetter
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.hooks import _syncs
+from profiler.agent.hooks import syncs
 from profiler.agent.patching import DETAILED, STATE, Hook, caller, is_user_file, patch
-from profiler.agent.recorder import Recorder, now
+from profiler.agent.recorder import ClockedRegion, Recorder, now
 from profiler.core.syntax import Block, block_of
-from profiler.run.tables import BLOCK_OF_CHECKPOINT, CALLER_OF_CHECKPOINT, LINE_OF
+from profiler.run.tables import BLOCK_OF_CHECKPOINT, CALLER_OF_CHECKPOINT, LINE_OF, TOKENIZED
 
 _FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "torch": {"checkpoint": ("save", "load")},
@@ -74,7 +79,7 @@ def _timed(region: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         thread = recorder.thread
         if line is not None:
-            recorder.instant(line, site=_syncs.site(recorder, caller(1)))
+            recorder.instant(line, site=syncs.site(recorder, caller(1)))
             if recorder.on_mode:
                 _record_callers(recorder, caller(1))
             recorder.split()
@@ -151,4 +156,100 @@ def _timed_reads(rows: Iterator[Any], read: Callable[..., Any]) -> Iterator[Any]
         yield row
 
 
-PLUGIN = Hook("regions", dict.fromkeys(_FUNCTIONS, _install), levels=DETAILED)
+REGIONS = Hook("regions", dict.fromkeys(_FUNCTIONS, _install), levels=DETAILED)
+
+
+# ---------------------------------------------------------------- tokenizers
+
+
+TextCount = Callable[[tuple[Any, ...], dict[str, Any]], int]
+"""Counts the texts that a call encodes, from its arguments without self."""
+
+_SENTENCEPIECE_METHODS: Final = re.compile(r"(nbest_?|sample_?|parallel_?)?encode|tokenize", re.IGNORECASE)
+"""Both styles, EncodeAsIds and encode_as_ids, match; versions of the library differ in which they have."""
+
+
+class _Tokenizing(threading.local):
+    tokenizing = False
+
+
+_tokenizing: Final = _Tokenizing()
+
+
+def _one_text(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> int:
+    return 1
+
+
+def count_texts(parameter: str) -> TextCount:
+    """Count the texts of a call whose first argument, or the one called `parameter`, is a text or a list of texts."""
+
+    def count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        texts = args[0] if args else kwargs.get(parameter)
+        pretokenized = bool(kwargs.get("is_split_into_words"))  # one text is then a list of words
+        if isinstance(texts, (list, tuple)) and not (pretokenized and texts and isinstance(texts[0], str)):
+            return len(texts)
+        return 1
+
+    return count
+
+
+def _tokenized(original: Callable[..., Any], count: TextCount) -> Callable[..., Any]:
+    def tokenize(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder, thread = STATE.recorder, _tokenizing
+        if recorder is None or thread.tokenizing:
+            return original(self, *args, **kwargs)
+        texts = count(args, kwargs)
+        recorder.count(TOKENIZED, texts)
+        thread.tokenizing = True
+        try:
+            if not recorder.detailed:
+                return original(self, *args, **kwargs)
+            recorder.instant(TOKENIZED, size=texts, site=syncs.site(recorder, caller(1)))
+            with ClockedRegion(recorder, "tokenize"):
+                return original(self, *args, **kwargs)
+        finally:
+            thread.tokenizing = False
+
+    return tokenize
+
+
+_METHODS: Final[dict[str, tuple[str, dict[str, TextCount]]]] = {
+    "tokenizers": (
+        "Tokenizer",
+        {"encode": _one_text, "encode_batch": count_texts("input"), "encode_batch_fast": count_texts("input")},
+    ),
+    "transformers.tokenization_utils_base": (
+        "PreTrainedTokenizerBase",
+        {
+            "__call__": count_texts("text"),
+            "encode": _one_text,
+            "encode_plus": _one_text,
+            "batch_encode_plus": count_texts("batch_text_or_text_pairs"),
+        },
+    ),
+}
+"""For each module a class, and its methods with functions that count their texts. A library may lack some of them."""
+
+
+def _install_tokenizer(module: ModuleType) -> None:
+    kind, counts = _METHODS[module.__name__]
+    _patch_methods(getattr(module, kind), counts)
+
+
+def _install_sentencepiece(module: Any) -> None:
+    kind = module.SentencePieceProcessor
+    _patch_methods(kind, {name: count_texts("input") for name in dir(kind) if _SENTENCEPIECE_METHODS.match(name)})
+
+
+def _patch_methods(owner: Any, counts: dict[str, TextCount]) -> None:
+    for method, count in counts.items():
+        if callable(getattr(owner, method, None)):
+            patch(owner, method, partial(_tokenized, count=count))
+
+
+TOKENIZERS = Hook(
+    "tokenizers", {**dict.fromkeys(_METHODS, _install_tokenizer), "sentencepiece": _install_sentencepiece}
+)
+
+
+PLUGINS = (REGIONS, TOKENIZERS)

@@ -2,17 +2,29 @@
 
 Only changes of mode of the outermost module are recorded, and only `no_grad` and `inference_mode` blocks that are
 outermost and long enough to hold work.
+
+Also records the lines that checkpoint activations, which torch computes a second time in the backward pass. Functions
+that torch calls within `checkpoint` are replaced, and not that function itself, which torch.compile knows by its
+identity. Under a compiler they are not called.
+
+Also counts gradients that DistributedDataParallel synchronizes although no optimizer has stepped since the last time.
+A program that accumulates the gradients of several passes needs their sum only, so that the last pass of each optimizer
+step is the only one that has to synchronize. Nothing is counted until a step of an optimizer was seen: torch has no
+hook for an optimizer that is no torch.optim.Optimizer, and each of its steps would look like such a repetition.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
+from types import CodeType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.patching import STATE, Hook, patch
+from profiler.agent.hooks import optimizers
+from profiler.agent.patching import STATE, Hook, caller, code_line, patch, user_frame
 from profiler.agent.recorder import now
-from profiler.run.tables import StageKind
+from profiler.run.tables import REPEATED_GRADIENT_SYNCS, StageKind
 
 _MIN_NS: Final = 20_000
 """Shorter blocks change a parameter or read a value: a forward pass of a small model takes 30 µs and more."""
@@ -89,4 +101,70 @@ def _left(original: Callable[..., Any]) -> Callable[..., Any]:
     return __exit__
 
 
-PLUGIN = Hook("stages", {"torch.nn.modules.module": _install_module, "torch.autograd.grad_mode": _install_grad_mode})
+STAGES = Hook("stages", {"torch.nn.modules.module": _install_module, "torch.autograd.grad_mode": _install_grad_mode})
+
+
+# ---------------------------------------------------------------- checkpoints of activations
+
+
+_FUNCTIONS: Final = ("_checkpoint_without_reentrant_generator", "check_backward_validity")
+"""Functions of torch.utils.checkpoint that the two ways of checkpointing call once for each checkpoint."""
+_MAX_LINES: Final = 8
+_known: Final[dict[tuple[int, int], tuple[CodeType, dict[str, Any]]]] = {}
+"""Calling code and its instruction -> its line: file, number, function. The code is kept, so that its id is not
+reused."""
+
+
+def _install_checkpoint(module: ModuleType) -> None:
+    _known.clear()  # of an earlier recording in this process
+    for name in _FUNCTIONS:
+        if hasattr(module, name):
+            patch(module, name, _noted)
+
+
+def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        recorder = STATE.recorder
+        if recorder is not None and len(_known) < _MAX_LINES:
+            frame = user_frame(caller(1))
+            if frame is not None and (id(frame.f_code), frame.f_lasti) not in _known:
+                code = frame.f_code
+                _known[id(code), frame.f_lasti] = code, code_line(code, frame.f_lineno)
+                recorder.add_hook_facts(activation_checkpoints=[line for _, line in _known.values()])
+        return original(*args, **kwargs)
+
+    return noted
+
+
+CHECKPOINTING = Hook("checkpointing", {"torch.utils.checkpoint": _install_checkpoint})
+
+
+# ---------------------------------------------------------------- repeated synchronization of gradients
+
+
+def _install_parallel(module: ModuleType) -> None:
+    is_grad_enabled = module.torch.is_grad_enabled
+    passes: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+    """Model -> how many optimizer steps and backward passes there were before its last synchronized forward pass."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _pre_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+            recorder = STATE.recorder
+            if recorder is not None and self.require_backward_grad_sync and is_grad_enabled():
+                steps, backwards = optimizers.steps_so_far(), recorder.backwards
+                before = passes.get(self)
+                if steps and before is not None and before[0] == steps and before[1] < backwards:
+                    recorder.count(REPEATED_GRADIENT_SYNCS)
+                passes[self] = steps, backwards
+            return original(self, *inputs, **kwargs)
+
+        return _pre_forward
+
+    if hasattr(module.DistributedDataParallel, "_pre_forward"):
+        patch(module.DistributedDataParallel, "_pre_forward", make)
+
+
+GRADIENT_SYNCS = Hook("gradient_syncs", {"torch.nn.parallel.distributed": _install_parallel})
+
+
+PLUGINS = (STAGES, CHECKPOINTING, GRADIENT_SYNCS)

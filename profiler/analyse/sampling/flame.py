@@ -22,8 +22,9 @@ from profiler.run.tables import CallKind
 
 MAX_DEPTH: Final = 100
 """Deeper frames are folded into the one at this depth, because functions that read the tree recurse."""
-_RECORDING_CALLS: Final = ("tensors", "functions", "_syncs", "cuda_syncs")
-"""Files of hooks that record calls of one operation. Another wrapper, such as a loader's, may lie around calls too."""
+_RECORDING_CALLS: Final = ("tensors", "syncs", "functions", "_syncs", "cuda_syncs")
+"""Files of hooks that record calls of one operation, the last three in former versions. Another wrapper, such as
+a loader's, may lie around calls too."""
 MIN_SHARE: Final = 0.0005
 """A frame with less of the total is folded into its parent: 1/2000 is half a pixel of a wide screen."""
 

@@ -56,12 +56,12 @@ step stacks are sampled 8 times a second, then up to 70 times in a burst, and af
 _ENOUGH: Final = 5.0
 """Samples that must remain for those of windows with a low rate to be left out."""
 _RECORDER: Final = (
-    *("agent/recorder.py", "agent/folder.py", "agent/buffers.py"),  # the last one in runs of former versions
-    *("agent/hooks/_descent.py", "agent/hooks/_source.py"),
+    *("agent/recorder.py", "agent/folder.py"),
+    *("agent/buffers.py", "agent/hooks/_descent.py", "agent/hooks/_source.py"),  # in runs of former versions
 )
-"""Files of the recorder that call nothing of the program's. It parses sources once to follow tensors, and it reads CPU
-clocks, at which Linux notices that the thread's time slice is used up, so on a busy core threads often wait there: 10%
-of the samples of cleanrl's dqn.py with 18 runnable threads on two cores."""
+"""Files of the recorder that call nothing of the program's. It reads CPU clocks, at which Linux notices that the
+thread's time slice is used up, so on a busy core threads often wait there: 10% of the samples of cleanrl's dqn.py with
+18 runnable threads on two cores."""
 USUAL_PERIOD_S: Final = 0.01
 """Assumed for a sampler that did not record its period: a run requests 100 samples per second."""
 _COMPREHENSION: Final = re.compile(r"((\.<locals>)?(\.|^)<(listcomp|dictcomp|setcomp|genexpr)>)+$")

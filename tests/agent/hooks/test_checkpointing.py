@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.agent.hooks import checkpointing
+from profiler.agent.hooks import stages
 from profiler.agent.patching import STATE
 from tests.fakes.watched import watched
 
@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 def test_the_line_of_a_checkpoint_is_recorded_once(tmp_path: Path, use_reentrant: bool) -> None:
     module = torch.utils.checkpoint
     x = torch.ones(3, requires_grad=True)
-    with watched(tmp_path, (checkpointing.PLUGIN, module)):
+    with watched(tmp_path, (stages.CHECKPOINTING, module)):
         assert STATE.recorder is not None
         assert "activation_checkpoints" not in STATE.recorder.hook_facts
         for _ in range(2):

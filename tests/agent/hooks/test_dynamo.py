@@ -28,11 +28,11 @@ import torch
 hooked = sys.argv[1] == "hooked"
 if hooked:
     from profiler.agent import patching
-    from profiler.agent.hooks import dynamo, functions, tensors
+    from profiler.agent.hooks import dynamo, tensors
     from profiler.agent.recorder import Recorder
     patching.STATE.recorder = recorder = Recorder(Path(sys.argv[2]), "standard")
-    tensors.PLUGIN.install(torch)
-    functions.PLUGIN.install(torch)
+    tensors.TENSORS.install(torch)
+    tensors.FUNCTIONS.install(torch)
 import torch._dynamo
 from torch._dynamo.testing import CompileCounterWithBackend
 if hooked:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import functions
+from profiler.agent.hooks import tensors
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import CallKind
 from tests.fakes import hooks
@@ -25,7 +25,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Record
         monkeypatch.setattr(owner, name, lambda self: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda.Stream, "wait_event", lambda self, event: None)
-    with hooks.installed(Recorder(tmp_path, "standard"), functions.PLUGIN, module=torch) as made:
+    with hooks.installed(Recorder(tmp_path, "standard"), tensors.FUNCTIONS, module=torch) as made:
         yield made
 
 
@@ -57,7 +57,7 @@ def test_empty_cache_waits_once_cuda_is_initialized(recorder: Recorder, monkeypa
 def test_a_wait_that_fails_is_no_wait(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("here it does not fail")
-    with hooks.installed(Recorder(tmp_path, "standard"), functions.PLUGIN, module=torch) as recorder:
+    with hooks.installed(Recorder(tmp_path, "standard"), tensors.FUNCTIONS, module=torch) as recorder:
         with pytest.raises((AssertionError, RuntimeError)):
             torch.cuda.synchronize()
         assert recorder.counters == {}

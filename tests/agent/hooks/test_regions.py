@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 
 def test_no_time_is_taken_at_level_light() -> None:
-    assert "light" not in regions.PLUGIN.levels
+    assert "light" not in regions.REGIONS.levels
 
 
 @pytest.mark.parametrize("library", ["torch", "safetensors"])
@@ -28,7 +28,7 @@ def test_checkpoints(tmp_path: Path, library: str) -> None:
     module, save, load = torch, "save", "load"
     if library == "safetensors":
         module, save, load = pytest.importorskip("safetensors.torch"), "save_file", "load_file"
-    with watched(tmp_path, (regions.PLUGIN, module)) as loaded:
+    with watched(tmp_path, (regions.REGIONS, module)) as loaded:
         getattr(module, save)({"weight": torch.arange(3)}, tmp_path / "model")
         other_name = torch.serialization.load if module is torch else getattr(module, load)
         assert other_name(tmp_path / "model")["weight"].tolist() == [0, 1, 2]
@@ -41,7 +41,7 @@ def test_checkpoints(tmp_path: Path, library: str) -> None:
 
 
 def test_waiting_for_the_disk(tmp_path: Path) -> None:
-    with watched(tmp_path, (regions.PLUGIN, os)) as loaded, (tmp_path / "log").open("w") as file:
+    with watched(tmp_path, (regions.REGIONS, os)) as loaded, (tmp_path / "log").open("w") as file:
         os.fsync(file.fileno())
         os.fsync(file)
         with pytest.raises(ValueError, match="descriptor"):
@@ -55,7 +55,7 @@ def test_pinning_is_one_region_whatever_the_batch_consists_of(tmp_path: Path) ->
             return "pinned"
 
     module = torch.utils.data._utils.pin_memory
-    with watched(tmp_path, (regions.PLUGIN, module)) as loaded:
+    with watched(tmp_path, (regions.REGIONS, module)) as loaded:
         assert module.pin_memory({"a": [Page(), Page()], "b": Page()}) == {"a": ["pinned", "pinned"], "b": "pinned"}
         assert recorded(loaded()) == ["pin memory"]
 
@@ -69,7 +69,7 @@ def rows() -> Any:
 def test_a_dataset(tmp_path: Path, rows: Any) -> None:
     from datasets import arrow_dataset
 
-    with watched(tmp_path, (regions.PLUGIN, arrow_dataset)) as loaded:
+    with watched(tmp_path, (regions.REGIONS, arrow_dataset)) as loaded:
         with pytest.raises(IndexError):
             rows[3]
         assert rows[1] == {"n": 2}
@@ -85,7 +85,7 @@ def test_iterations_make_no_code_of_their_own(tmp_path: Path, rows: Any) -> None
     from datasets import arrow_dataset
 
     gc.collect()
-    with watched(tmp_path, (regions.PLUGIN, arrow_dataset)):
+    with watched(tmp_path, (regions.REGIONS, arrow_dataset)):
         before = sum(type(each) is FunctionType for each in gc.get_objects())
         iterators = [iter(rows) for _ in range(50)]
         assert [next(iterator) for iterator in iterators] == [{"n": 1}] * 50
@@ -99,14 +99,14 @@ def test_iterations_make_no_code_of_their_own(tmp_path: Path, rows: Any) -> None
 )
 def test_only_functions_that_a_version_may_lack_can_be_missing(name: str, fails: bool) -> None:
     with pytest.raises(AttributeError) if fails else nullcontext():
-        regions.PLUGIN.install(ModuleType(name))
+        regions.REGIONS.install(ModuleType(name))
 
 
 def test_a_streamed_dataset(tmp_path: Path, rows: Any) -> None:
     from datasets import iterable_dataset
 
     stream = rows.to_iterable_dataset().map(lambda row: {"n": 10 * row["n"]})
-    with watched(tmp_path, (regions.PLUGIN, iterable_dataset)) as loaded:
+    with watched(tmp_path, (regions.REGIONS, iterable_dataset)) as loaded:
         iterator = iter(stream)
         assert next(iterator) == {"n": 10}
         iterator.close()

@@ -16,7 +16,7 @@ from profiler.run.tables import StageKind
 from tests.fakes.watched import watched
 
 torch = pytest.importorskip("torch")
-HOOKS: Any = (stages.PLUGIN, torch.nn.modules.module), (stages.PLUGIN, torch.autograd.grad_mode)
+HOOKS: Any = (stages.STAGES, torch.nn.modules.module), (stages.STAGES, torch.autograd.grad_mode)
 
 
 def recorded(run: Run) -> list[tuple[str, StageKind]]:

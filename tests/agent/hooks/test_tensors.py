@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from profiler.agent import installation, patching
-from profiler.agent.hooks import _syncs, functions, tensors
+from profiler.agent.hooks import syncs, tensors
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import CallKind
 from tests.fakes import hooks
@@ -39,7 +39,7 @@ def read_counts(recorder: Recorder) -> dict[str, float]:
 
 @pytest.fixture(params=["standard", "light"])
 def recorder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Recorder]:
-    with hooks.installed(Recorder(tmp_path, request.param), tensors.PLUGIN, functions.PLUGIN, module=torch) as made:
+    with hooks.installed(Recorder(tmp_path, request.param), tensors.TENSORS, tensors.FUNCTIONS, module=torch) as made:
         yield made
 
 
@@ -120,7 +120,7 @@ def test_a_hook_that_makes_a_tensor_a_sequence_does_not_come_in(
     monkeypatch.setattr(tensors, "_is_sequence", lambda module: next(seen))
     before, recorder = patching.patch_count(), Recorder(tmp_path, "light")
     monkeypatch.setattr(patching.STATE, "recorder", recorder)
-    installation.install(tensors.PLUGIN, torch)
+    installation.install(tensors.TENSORS, torch)
     assert patching.patch_count() == before
     assert "sequence" in recorder.hook_errors["tensors"]
 
@@ -206,7 +206,7 @@ def test_without_a_recorder_nothing_changes(recorder: Recorder) -> None:
 
 def test_all_functions_are_restored(tmp_path: Path) -> None:
     before = {name: getattr(torch.Tensor, name) for name in (*tensors.WAITS, *tensors.COPIES)}
-    with hooks.installed(Recorder(tmp_path, "light"), tensors.PLUGIN, functions.PLUGIN, module=torch):
+    with hooks.installed(Recorder(tmp_path, "light"), tensors.TENSORS, tensors.FUNCTIONS, module=torch):
         assert torch.Tensor.item is not before["item"]
     assert {name: getattr(torch.Tensor, name) for name in before} == before
 
@@ -239,7 +239,7 @@ GPU, CPU = True, False
 def test_copies_count_and_say_whether_the_host_waited(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, from_gpu: bool, pinned: bool, non_blocking: bool, blocks: bool
 ) -> None:
-    monkeypatch.setattr(_syncs, "_plain", {OnDevice: True})
+    monkeypatch.setattr(syncs, "_plain", {OnDevice: True})
     host, device = OnDevice(CPU, pinned=pinned), OnDevice(GPU)
     source, result = (device, host) if from_gpu else (host, device)
     fake: Any = SimpleNamespace(_C=torch._C, overrides=torch.overrides, device=torch.device, dtype=torch.dtype)
@@ -255,13 +255,13 @@ def test_copies_count_and_say_whether_the_host_waited(
 
 
 def test_a_layout_without_one_memory_has_no_size() -> None:
-    assert _syncs.tensor_bytes(torch.eye(2).to_sparse()) >= 0
-    assert _syncs.tensor_bytes(torch.eye(2)) == 16
-    assert _syncs.pinned(torch.eye(2).to_sparse()) is False
+    assert syncs.tensor_bytes(torch.eye(2).to_sparse()) >= 0
+    assert syncs.tensor_bytes(torch.eye(2)) == 16
+    assert syncs.pinned(torch.eye(2).to_sparse()) is False
 
 
 def test_a_wait_on_a_device_is_blocked_to_its_end(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_syncs, "on_device", lambda tensor: True)
+    monkeypatch.setattr(syncs, "on_device", lambda tensor: True)
     torch.nn.Parameter(torch.ones(())).item()
     str(torch.ones(2))
     assert recorder.counters == {"syncs": 2}
@@ -276,8 +276,8 @@ def test_a_wait_on_a_device_is_blocked_to_its_end(recorder: Recorder, monkeypatc
 def test_the_count_of_steps_that_an_optimizer_reads_is_no_wait(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, kind: type[torch.optim.Optimizer]
 ) -> None:
-    monkeypatch.setattr(_syncs, "not_a_read", None)
-    tensors.PLUGIN.install(sys.modules["torch.optim.optimizer"])
+    monkeypatch.setattr(syncs, "not_a_read", None)
+    tensors.TENSORS.install(sys.modules["torch.optim.optimizer"])
     weight = torch.ones(3, requires_grad=True)
     optimizer = kind([weight])
     weight.sum().backward()

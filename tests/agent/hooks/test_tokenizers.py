@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import tokenizers
-from profiler.agent.hooks.tokenizers import count_texts
+from profiler.agent.hooks.regions import TOKENIZERS, count_texts
 from profiler.agent.patching import STATE
 from profiler.run.tables import TOKENIZED
 from tests.fakes.watched import counted, regions, watched
@@ -25,7 +24,7 @@ def rust() -> tuple[ModuleType, Any]:
 
 def test_each_way_of_encoding_is_one_region_and_has_its_line(tmp_path: Path) -> None:
     library, tokenizer = rust()
-    with watched(tmp_path, (tokenizers.PLUGIN, library)) as loaded:
+    with watched(tmp_path, (TOKENIZERS, library)) as loaded:
         assert tokenizer.encode("a b").ids == [0, 1]
         assert [one.ids for one in tokenizer.encode_batch(["a", "b c"])] == [[0], [1, 2]]
         assert len(tokenizer.encode_batch_fast(input=["a", "b", "b"])) == 3
@@ -42,7 +41,7 @@ def test_each_way_of_encoding_is_one_region_and_has_its_line(tmp_path: Path) -> 
 
 def test_light_counts_and_takes_no_times(tmp_path: Path) -> None:
     library, tokenizer = rust()
-    with watched(tmp_path, (tokenizers.PLUGIN, library), level="light") as loaded:
+    with watched(tmp_path, (TOKENIZERS, library), level="light") as loaded:
         tokenizer.encode_batch(["a", "b"])
         assert counted(STATE.recorder, "tokenized") == 2
         assert not len(loaded().regions)
@@ -55,7 +54,7 @@ def test_transformers_counts_texts_and_not_what_it_calls(tmp_path: Path) -> None
     from transformers import PreTrainedTokenizerFast
 
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?")
-    with watched(tmp_path, (tokenizers.PLUGIN, library), (tokenizers.PLUGIN, base)) as loaded:
+    with watched(tmp_path, (TOKENIZERS, library), (TOKENIZERS, base)) as loaded:
         assert fast("a b")["input_ids"] == [0, 1]
         assert fast(["a", "b", "a"])["input_ids"] == [[0], [1], [0]]
         assert fast.encode("b") == [1]
@@ -73,7 +72,7 @@ def test_sentencepiece_in_both_ways_of_writing(tmp_path: Path) -> None:
     )
     processor = library.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
     plain = processor.encode("some text"), processor.encode_as_pieces("some text")
-    with watched(tmp_path, (tokenizers.PLUGIN, library)) as loaded:
+    with watched(tmp_path, (TOKENIZERS, library)) as loaded:
         assert (processor.encode("some text"), processor.encode_as_pieces("some text")) == plain
         processor.Encode(["a", "b", "c"])
         assert counted(STATE.recorder, "tokenized") == 5
@@ -82,7 +81,7 @@ def test_sentencepiece_in_both_ways_of_writing(tmp_path: Path) -> None:
 
 def test_an_error_leaves_the_watch_open_for_the_next_call(tmp_path: Path) -> None:
     library, tokenizer = rust()
-    with watched(tmp_path, (tokenizers.PLUGIN, library)) as loaded:
+    with watched(tmp_path, (TOKENIZERS, library)) as loaded:
         with pytest.raises(TypeError):
             tokenizer.encode(7)
         tokenizer.encode("a")

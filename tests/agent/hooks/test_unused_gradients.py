@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from profiler.agent.hooks import _unused_gradients, backward, optimizers
-from profiler.agent.hooks._gradient_uses import _MAX_PASSES, GradientUses
+from profiler.agent.hooks.optimizers import _MAX_PASSES, GradientUses
 from profiler.agent.patching import STATE
 from tests.fakes.watched import watched
 

@@ -8,21 +8,21 @@ from types import CodeType
 
 import pytest
 
-from profiler.agent.hooks import warning_sites
+from profiler.agent.hooks import tensors
 from profiler.agent.patching import patch_count, unpatch
 
 
 @pytest.fixture
 def hooked() -> Iterator[None]:
     count = patch_count()
-    warning_sites.PLUGIN.installers["torch"](None)
+    tensors.WARNING_SITES.installers["torch"](None)
     yield
     unpatch(count)
 
 
 def wrapper_of_ours(stacklevel: int) -> CodeType:
     source = f"warnings.warn('careful', stacklevel={stacklevel})"
-    return compile(source, warning_sites.__file__.replace("warning_sites", "tensors"), "exec")
+    return compile(source, tensors.__file__.replace("warning_sites", "tensors"), "exec")
 
 
 @pytest.mark.usefixtures("hooked")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import backward, functions, loader, optimizers, regions, tensors, tokenizers
+from profiler.agent.hooks import backward, loader, optimizers, regions, tensors
 from profiler.analyse.sampling.frames import Stack, classify_stack
 from profiler.run.code_origin import PackageFolders
 from profiler.run.model import Site
@@ -52,9 +52,9 @@ def within(do: Callable[[], object], function: str) -> list[Stack]:
 @pytest.fixture(autouse=True)
 def hooked(tmp_path: Path) -> Iterator[None]:
     hooks: list[tuple[Any, Any]] = [
-        (tensors.PLUGIN, torch),
-        (functions.PLUGIN, torch),
-        (regions.PLUGIN, torch),
+        (tensors.TENSORS, torch),
+        (tensors.FUNCTIONS, torch),
+        (regions.REGIONS, torch),
         (backward.PLUGIN, torch.autograd),
         (loader.PLUGIN, torch.utils.data.dataloader),
         (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]),
@@ -133,7 +133,7 @@ def test_what_a_loader_asks_for_is_data() -> None:
 def test_tokenizers(tmp_path: Path) -> None:
     library = pytest.importorskip("tokenizers")
     tokenizer = library.Tokenizer(library.models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
-    with watched(tmp_path / "tokens", (tokenizers.PLUGIN, library)):
+    with watched(tmp_path / "tokens", (regions.TOKENIZERS, library)):
         stacks = within(lambda: tokenizer.encode("a"), "encode")
     assert [stack.stratum for stack in stacks] == ["tokenize"]
 
@@ -148,6 +148,6 @@ def test_rows_of_a_data_set(tmp_path: Path) -> None:
         return row
 
     rows.set_transform(noted)
-    with watched(tmp_path / "rows", (regions.PLUGIN, library.arrow_dataset)):
+    with watched(tmp_path / "rows", (regions.REGIONS, library.arrow_dataset)):
         assert rows[0] == {"text": "a"}
     assert [stack.stratum for stack in seen] == ["data"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.agent.hooks import functions, loader, optimizers, tensors
+from profiler.agent.hooks import loader, optimizers, tensors
 from profiler.check.counters.counted import counted
 from profiler.check.model import Counted, CountedLine
 from profiler.check.speed.controlled_process import Program, measured_spans
@@ -283,8 +283,12 @@ def test_the_loss_counts_and_what_torchs_sampler_and_a_collate_read_does_not(tmp
     file.write_text(LOADED)
     space: dict[str, Callable[..., None]] = {}
     exec(compile(LOADED, str(file), "exec"), space)
-    plugins = ((tensors, torch), (functions, torch), (loader, dataloader), (optimizers, optimizer))
-    hooks = [(module.PLUGIN, patched) for module, patched in plugins]
+    hooks = (
+        (tensors.TENSORS, torch),
+        (tensors.FUNCTIONS, torch),
+        (loader.PLUGIN, dataloader),
+        (optimizers.PLUGIN, optimizer),
+    )
     model = torch.nn.Linear(4, 1)
     with watched(tmp_path, *hooks) as loaded:
         space["train"](torch.ones(8, 4), model, torch.optim.SGD(model.parameters(), lr=0.1))

@@ -1,6 +1,8 @@
-"""Counts by line, in a program that was started for it: operators, memory, collectives, and reads on the CPU.
+"""Shows a program virtual CUDA devices, and counts by line: operators, memory, collectives, waits, reads on the CPU.
 
-What was counted is written at each boundary of a step, and where evaluations begin and end.
+Both only in a program that was started for it. Every wait and copy becomes a record of the run, without a length, since
+a CPU's times tell nothing about a GPU. What was counted is written at each boundary of a step, and where evaluations
+begin and end.
 """
 
 from __future__ import annotations
@@ -10,14 +12,122 @@ import os
 import sys
 from collections.abc import Callable
 from itertools import starmap
-from types import FrameType, FunctionType
-from typing import Any, Final
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, Final, NoReturn
 
-from profiler.agent.hooks import virtual_cuda
+from profiler.agent.hooks import syncs
 from profiler.agent.hooks.dynamo import skip_functions
 from profiler.agent.patching import DETAILED, STATE, Hook, is_user_file, on_unpatch, patch
 from profiler.agent.recorder import Recorder, now
-from profiler.run.tables import COUNTED, ENV_COUNT, CountKind, StageKind, packer
+from profiler.run.tables import (
+    COUNTED,
+    ENV_COUNT,
+    ENV_VIRTUAL_CUDA,
+    NON_BLOCKING,
+    CallKind,
+    CountKind,
+    StageKind,
+    packer,
+)
+
+# ---------------------------------------------------------------- virtual devices
+
+
+def shows_virtual_cuda() -> bool:
+    """Whether this program is to see virtual devices."""
+    return bool(os.environ.get(ENV_VIRTUAL_CUDA))
+
+
+def record(event: Any, frame: FrameType) -> None:
+    """Record an event with the line of the program."""
+    recorder = STATE.recorder
+    if recorder is None or recorder.drains:  # a device of the program's own records what it asks for
+        return
+    if event.waits:
+        recorder.count("syncs")
+    if event.kind in ("h2d", "d2h"):
+        recorder.count(str(event.kind))
+        recorder.count(f"{event.kind}_bytes", event.size)
+    if recorder.detailed:
+        kind = CallKind.SYNC if event.kind == "sync" else CallKind[event.kind.upper()]
+        name = event.name if kind is CallKind.SYNC else _copy_name(event)
+        recorder.call(kind, name, now(), size=event.size, **syncs.sites(recorder, frame))
+
+
+def _copy_name(event: Any) -> str:
+    if event.kind == "launch":
+        return str(event.name)
+    memory = "" if event.kind == "d2d" else " pinned" if event.pinned else " pageable"
+    return f"{event.name}{memory}{'' if event.waits else f' {NON_BLOCKING}'}"
+
+
+def _install_devices(_: Any) -> None:
+    if not shows_virtual_cuda():
+        return
+    from profiler.exact import private_api
+
+    private_api.require(private_api.NAMES, "virtual CUDA")
+    from profiler.exact.installation import VirtualCuda
+
+    count, _, card = os.environ[ENV_VIRTUAL_CUDA].partition(":")
+    devices = VirtualCuda(record, count=int(count), card=card)
+    on_unpatch(devices.remove)
+    devices.install()
+    if STATE.recorder is not None:
+        STATE.recorder.add_hook_facts(virtual_cuda=int(count), virtual_card=devices.mode.machine.card.name)
+
+
+def _refuse_extensions(extensions: ModuleType) -> None:
+    """CUDA kernels in C++ need a compiler of CUDA and a GPU."""
+    if not shows_virtual_cuda():
+        return
+
+    def checked(original: Any) -> Any:
+        def load(name: str, sources: Any = (), *args: Any, **options: Any) -> Any:
+            files = [sources] if isinstance(sources, str) else sources
+            if options.get("with_cuda") or any(str(file).endswith(".cu") for file in files):
+                _refuse(f"the CUDA extension {name}")
+            return original(name, sources, *args, **options)
+
+        return load
+
+    def checked_inline(original: Any) -> Any:
+        def load_inline(name: str, cpp_sources: Any = (), cuda_sources: Any = None, *args: Any, **options: Any) -> Any:
+            if cuda_sources or options.get("with_cuda"):
+                _refuse(f"the CUDA extension {name}")
+            return original(name, cpp_sources, cuda_sources, *args, **options)
+
+        return load_inline
+
+    patch(extensions, "load", checked)
+    patch(extensions, "load_inline", checked_inline)
+
+
+def _refuse_triton(jit: ModuleType) -> None:
+    if not shows_virtual_cuda():
+        return
+
+    def refusing(_: Any) -> Any:
+        def run(self: Any, *_args: Any, **_options: Any) -> NoReturn:
+            _refuse(f"the Triton kernel {self.fn.__name__}")
+
+        return run
+
+    patch(jit.JITFunction, "run", refusing)
+
+
+def _refuse(what: str) -> NoReturn:
+    raise RuntimeError(f"profiler: {what} does not run on virtual CUDA devices")
+
+
+VIRTUAL_CUDA = Hook(
+    "virtual_cuda",
+    {"torch": _install_devices, "torch.utils.cpp_extension": _refuse_extensions, "triton.runtime.jit": _refuse_triton},
+)
+
+
+# ---------------------------------------------------------------- counts
+
 
 _PACK: Final = packer("counts").pack
 _KINDS: Final = {kind.name.lower(): int(kind) for kind in CountKind}
@@ -26,23 +136,23 @@ _COLLECTIVE, _FLOPS = int(CountKind.COLLECTIVE), int(CountKind.FLOPS)
 _ALLOCATION, _GROWTH, _PEAK = int(CountKind.ALLOCATION), int(CountKind.GROWTH), int(CountKind.PEAK)
 
 
-def requested() -> bool:
+def is_counting() -> bool:
     """Whether this program is to be counted."""
     return bool(os.environ.get(ENV_COUNT))
 
 
 def is_exact() -> bool:
     """Whether waits and reads are counted exactly, so that no hook estimates them."""
-    return requested() or virtual_cuda.requested()
+    return is_counting() or shows_virtual_cuda()
 
 
 def _install(module: Any) -> None:
     recorder = STATE.recorder
-    if not requested() or recorder is None:
+    if not is_counting() or recorder is None:
         return
     from profiler.exact import private_api
 
-    names = private_api.COUNTING_NAMES if virtual_cuda.requested() else private_api.NAMES + private_api.COUNTING_NAMES
+    names = private_api.COUNTING_NAMES if shows_virtual_cuda() else private_api.NAMES + private_api.COUNTING_NAMES
     try:
         private_api.require(names, "counting")
     except RuntimeError as error:
@@ -56,7 +166,7 @@ def _install(module: Any) -> None:
         writer.site, lambda file: is_user_file(file) and not file.startswith(folder), writer.write
     )
     writer.counter = counter
-    installed = counting.Counting(counter, None if virtual_cuda.requested() else virtual_cuda.record)
+    installed = counting.Counting(counter, None if shows_virtual_cuda() else record)
     installed.install()
     on_unpatch(installed.remove)
     if installed.reads is not None:
@@ -73,7 +183,7 @@ _reads: Final[list[Any]] = []
 
 
 def _install_compiled(module: Any) -> None:
-    if not requested():
+    if not is_counting():
         return
     from profiler.exact.memory import MemoryModel
     from profiler.exact.operators import OperatorMode
@@ -85,7 +195,7 @@ def _install_compiled(module: Any) -> None:
 
 def _install_loader(module: Any) -> None:
     """Leave out the operators that receive what a worker has made: in which step it arrives differs between runs."""
-    if not requested():
+    if not is_counting():
         return
 
     def leaving_out(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,8 +290,11 @@ class _Writer:
             recorder.stage(StageKind.FORWARD, "forward", begin, begin)
 
 
-PLUGIN = Hook(
+COUNTS = Hook(
     "counts",
     {"torch": _install, "torch._dynamo": _install_compiled, "torch.utils.data.dataloader": _install_loader},
     levels=DETAILED,
 )
+
+
+PLUGINS = (COUNTS, VIRTUAL_CUDA)

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import cuda_syncs
-from profiler.agent.hooks._syncs import LOADING, NESTED, OPEN
+from profiler.agent.hooks import syncs
+from profiler.agent.hooks.syncs import LOADING, NESTED, OPEN
 from profiler.agent.patching import STATE, patch_count, unpatch
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import CallKind
 from tests.fakes import hooks
 
-WARNING = cuda_syncs.MESSAGE + " (Triggered internally at /pytorch/c10/cuda/CUDAFunctions.cpp:350.)"
+WARNING = syncs.MESSAGE + " (Triggered internally at /pytorch/c10/cuda/CUDAFunctions.cpp:350.)"
 
 
 class Torch(SimpleNamespace):
@@ -38,7 +38,7 @@ class Torch(SimpleNamespace):
     def _set(self, mode: int) -> None:
         if not self.told:  # TORCH_WARN_ONCE
             self.told = True
-            warnings.warn(cuda_syncs.PROTOTYPE + " and does not yet detect all", UserWarning, stacklevel=2)
+            warnings.warn(syncs.PROTOTYPE + " and does not yet detect all", UserWarning, stacklevel=2)
         self.mode = mode
 
     def initialise(self) -> None:
@@ -61,7 +61,7 @@ def recorder(tmp_path: Path) -> Recorder:
 def torch(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(warnings, "filters", list(warnings.filters))
     fake: Any = Torch()
-    with hooks.installed(recorder, cuda_syncs.PLUGIN, module=fake):
+    with hooks.installed(recorder, syncs.PLUGIN, module=fake):
         yield fake
 
 
@@ -97,7 +97,7 @@ def test_nothing_is_left_or_begins_when_the_recording_has_ended(torch: Any, bega
         torch.initialise()
     assert (torch.mode, torch.told) == (0, began)
     assert warnings.filters == before
-    with pytest.warns(UserWarning, match=cuda_syncs.MESSAGE):
+    with pytest.warns(UserWarning, match=syncs.MESSAGE):
         emit()
 
 
@@ -163,7 +163,7 @@ def test_the_mode_is_the_programs_once_it_sets_it(torch: Any, recorder: Recorder
     torch.initialise()
     torch.cuda.set_sync_debug_mode(1)
     assert torch.cuda.get_sync_debug_mode() == 1
-    with pytest.warns(UserWarning, match=cuda_syncs.MESSAGE):
+    with pytest.warns(UserWarning, match=syncs.MESSAGE):
         emit()
     assert recorder.counters == {}
     torch.cuda.set_sync_debug_mode(2)
@@ -171,7 +171,7 @@ def test_the_mode_is_the_programs_once_it_sets_it(torch: Any, recorder: Recorder
     assert torch.mode == 2, "it outlives the recording"
 
 
-@pytest.mark.filterwarnings(f"ignore:{cuda_syncs.PROTOTYPE}")
+@pytest.mark.filterwarnings(f"ignore:{syncs.PROTOTYPE}")
 def test_a_program_that_sets_it_first_keeps_it(torch: Any) -> None:
     torch.cuda.set_sync_debug_mode(2)
     torch.initialise()
@@ -196,5 +196,5 @@ def test_filters_can_be_handed_to_workers(torch: Any) -> None:
 
 def test_torch_without_cuda_is_left_alone() -> None:
     before = patch_count()
-    cuda_syncs.PLUGIN.install(SimpleNamespace(__name__="torch", _C=SimpleNamespace()))  # type: ignore[arg-type]
+    syncs.PLUGIN.install(SimpleNamespace(__name__="torch", _C=SimpleNamespace()))  # type: ignore[arg-type]
     assert patch_count() == before
