@@ -1,8 +1,8 @@
 """Records each sync or copy once, even if wrapped calls nest. Used by several hooks.
 
 On a CPU tensor the same operation waits for nothing. It counts as a read that may wait on a GPU, since nothing here
-knows where the tensor would lie. Tensors that are neither on a GPU nor on the CPU (meta and fake tensors, accelerators
-of other vendors) are not counted.
+knows where the tensor would lie. In a program that uses a GPU that is known, and such a read does not count. Tensors
+that are neither on a GPU nor on the CPU (meta and fake tensors, accelerators of other vendors) are not counted.
 
 On CUDA, torch's sync debug mode is a second source of syncs, which includes those without a wrapper. torch warns at
 each of its syncs; our warnings filter, the first one, counts and swallows the warning. The mode does not cover
@@ -116,6 +116,22 @@ def waited(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameT
 not_a_read: CodeType | None = None
 """Code of torch's function by which optimizers read their step count. That is on the CPU wherever the model is. (ASGD's
 is on the model's device: it counts on a GPU, and not on a CPU.)"""
+_uses_gpu = False
+"""Whether the program has initialized CUDA: what lies on the CPU then waits for nothing."""
+
+
+def begin_reads(torch: Any) -> None:
+    """Count reads of tensors on the CPU until the program initializes CUDA."""
+    global _uses_gpu
+    _uses_gpu = False
+    torch.cuda._lazy_call(_end_reads)  # called right after that, or at once if it has happened
+
+
+def _end_reads() -> None:
+    global _uses_gpu
+    _uses_gpu = True
+    if STATE.recorder is not None:
+        STATE.recorder.forget_lines()
 
 
 def tally_of(recorder: Recorder, frame: FrameType | None, name: str) -> Tally:
@@ -126,7 +142,7 @@ def tally_of(recorder: Recorder, frame: FrameType | None, name: str) -> Tally:
     lines: Any = recorder.lines
     if frame is None:  # a call from C code, which has no line
         if name not in lines:
-            lines[name] = recorder.tally(name, -1)
+            lines[name] = recorder.no_tally if _uses_gpu else recorder.tally(name, -1)
         unknown: Tally = lines[name]
         return unknown
     for current in _frames(frame):
@@ -143,7 +159,7 @@ def _add_tally(recorder: Recorder, frame: FrameType, name: str) -> Tally:
     if len(recorder.lines) >= _MAX_CODES:  # a program that makes code without end
         recorder.forget_lines()
     path, tally = [frame], recorder.no_tally
-    if frame.f_code is not not_a_read:
+    if frame.f_code is not not_a_read and not _uses_gpu:
         tally = recorder.tally(name, site(recorder, frame) if recorder.detailed else -1)
         path = _path_to_user(frame)
     lines: dict[int, Any] = recorder.lines

@@ -41,6 +41,7 @@ def _install(module: ModuleType) -> None:
     if exact.is_exact():
         return
     tensor = module.Tensor
+    syncs.begin_reads(module)
     makers: dict[str, Make] = {
         method: _leaf(module, name) if method in LEAVES else waiting(module, name) for method, name in WAITS.items()
     }

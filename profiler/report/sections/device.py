@@ -370,6 +370,8 @@ def _calls_by_line(sides: Sequence[ReportSide]) -> Table:
     on_cpu = all(row.kind == _READ for side in sides for row in side.detailed.call_sites)
     caption = "reads that may wait on a GPU, by line" if on_cpu else "calls toward the device by line"
     caption += ", per step"
+    if on_cpu:
+        notes.append("A run with --virtual-cuda, or with --count, tells which of them wait there.")
     rows = [(side, _shown_calls(side)) for side in sides]
     if several:
         names = (Field[CallSite]("Line", _line_of_call),)

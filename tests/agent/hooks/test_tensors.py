@@ -108,6 +108,19 @@ def test_a_read_of_a_library_counts_for_the_line_that_calls_it(recorder: Recorde
         assert lines == [(Path(__file__).name, number) for number in (lines[0][1], lines[0][1] + 1)]
 
 
+def test_in_a_program_that_uses_a_gpu_reads_on_the_cpu_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    initialized: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "_lazy_call", initialized.append)
+    with hooks.installed(Recorder(tmp_path, "light"), tensors.TENSORS, tensors.FUNCTIONS, module=torch) as recorder:
+        for expected in ({"might_sync": 2}, {}):
+            torch.ones(()).item(), eval("x.tolist()", {"x": torch.ones(2)})
+            assert read_counts(recorder) == expected
+            for call in initialized:
+                call()
+
+
 def test_reads_by_code_without_source_count(recorder: Recorder) -> None:
     eval(compile("x.item()", "nowhere.py", "eval"), {"x": torch.ones(())})
     assert read_counts(recorder) == {"might_sync": 1}
