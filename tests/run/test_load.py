@@ -15,7 +15,7 @@ from profiler.core.errors import Notice, ProfilerError
 from profiler.run import store
 from profiler.run.load import LOST_NAME, load
 from profiler.run.model import CollectorStatus, Site
-from profiler.run.tables import SETTINGS, TABLES, packer
+from profiler.run.tables import SETTINGS, TABLES, CallKind, ValueKind, packer
 from tests.recorded.builders import dtype_of
 from tests.recorded.directories import steps, write_manifest, write_source
 
@@ -88,6 +88,19 @@ def test_the_facts_are_those_of_the_process_that_steps(tmp_path: Path) -> None:
     assert run.info.facts == {"preset": "tiny", "device": "cuda", "trace": trace}
     assert run.steps["pid"].tolist() == [3000] * 98 + [2000]
     assert run.regions["pid"][0] == 3000
+
+
+def test_reads_that_a_former_version_took_for_certain_are_possible_ones(tmp_path: Path) -> None:
+    write_manifest(tmp_path)
+    calls = [(1, 2, 0, 3, 0, 10, kind, 2, -1, 0) for kind in (CallKind.WOULD_SYNC, CallKind.MIGHT_SYNC)]
+    counted = [(2, 0, amount, name, ValueKind.COUNTER) for name, amount in enumerate((3.0, 4.0))]
+    write_source(
+        tmp_path, 10, names=("would_sync", "might_sync", "item"), steps=steps(1, tid=10), calls=calls, values=counted
+    )
+    run = load(tmp_path)
+    assert run.calls["kind"].tolist() == [CallKind.MIGHT_SYNC] * 2
+    assert [(run.names[row["name"]], row["value"]) for row in run.values] == [("might_sync", 3.0), ("might_sync", 4.0)]
+    assert run.names.count("might_sync") == 1
 
 
 def test_an_empty_run_has_empty_tables(tmp_path: Path) -> None:

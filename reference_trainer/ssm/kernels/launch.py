@@ -63,7 +63,7 @@ def _view(index: int, pointer: int, shape: tuple[int, ...], typestr: str) -> Any
 def arrays(*tensors: torch.Tensor) -> Iterator[np.ndarray]:
     """Views of CPU tensors that need no gradient.
 
-    A recording counts `Tensor.numpy` as a read that would wait on a GPU, but on a GPU this function is not called.
+    A recording counts `Tensor.numpy` as a read that may wait on a GPU, but on a GPU this function is not called.
     Hence the method of the base class.
     """
     from torch._C import TensorBase
