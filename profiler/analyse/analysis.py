@@ -107,23 +107,16 @@ def analyse(run: Run) -> Analysis:
     idle, no_blame = _idle(run, window, on_device, on_host, strip)
     flame, no_flame = flame_graph(stacks, window)
     sites = call_sites(run, window, with_operations=hooked)
-    measures = (
-        gauges(run, window)
-        | counters(run, window)
-        | resources(run, window)
-        | throughput(window, counted_unit(run.info))
-        | input_measures(run, window)
-    )
-    measures |= peak_share(run.info.facts, measures["tokens_per_s"])
-    missing = [
+    measures = _measures(run, window)
+    lacking = {Topic.IDLE_BLAME: no_blame, Topic.FLAME_GRAPH: no_flame}
+    lacking[Topic.CALL_SITES] = None if sites else _no_sites(run, window)
+    missing = (
         *_missing_parts(Topic.HOST_BREAKDOWN, host_breakdown),
         *_missing_parts(Topic.DEVICE_BREAKDOWN, device),
-        *([Missing(Topic.IDLE_BLAME, no_blame)] if no_blame else []),
-        *([Missing(Topic.FLAME_GRAPH, no_flame)] if no_flame else []),
-        *([] if sites else [Missing(Topic.CALL_SITES, _no_sites(run, window))]),
+        *(Missing(topic, reason) for topic, reason in lacking.items() if reason),
         *(Missing(Topic.MEASURE, measure.reason, name) for name, measure in measures.items() if measure.reason),
         *_missing_collectors(run),
-    ]
+    )
     warnings = (
         *run_warnings(run, window),
         *_strip_warnings(strip),
@@ -145,7 +138,7 @@ def analyse(run: Run) -> Analysis:
         call_sites=sites,
         series=series(run, window),
         flame=flame,
-        missing=tuple(missing),
+        missing=missing,
         warnings=warnings,
         threads=thread_activities(stacks),
         step=run.step,
@@ -173,6 +166,17 @@ def analyse(run: Run) -> Analysis:
         replay=_replay(run, on_device, on_host, strip),
         ledger=make_ledger(stacks, records, window, DeviceRecord(on_device, device, idle)),
     )
+
+
+def _measures(run: Run, window: Window) -> dict[str, Measure]:
+    measures = (
+        gauges(run, window)
+        | counters(run, window)
+        | resources(run, window)
+        | throughput(window, counted_unit(run.info))
+        | input_measures(run, window)
+    )
+    return measures | peak_share(run.info.facts, measures["tokens_per_s"])
 
 
 def _core_waits(strip: Strip) -> Floats:
