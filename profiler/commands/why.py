@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -147,7 +148,8 @@ def _print(run: Path, window: _Window, *, brief: bool, goes_on: bool, is_over: b
     from profiler.report.summary import print_answer, print_summary
 
     try:
-        with signals_as_interrupt():
+        # a program that goes on gets its signals after the answer, from those who recorded it
+        with nullcontext() if goes_on else signals_as_interrupt():
             if is_over and not brief:
                 print_summary(load(run), analyse_run)
                 return

@@ -9,6 +9,7 @@ from typing import Final
 
 from profiler.analyse.model import Analysis
 from profiler.core.terminal import called_as, print_line
+from profiler.report.blocks import FirstScreen
 from profiler.report.model import exit_status, without_torch
 from profiler.report.render.console import SCREEN
 from profiler.report.text import describe, plural, relative_path, step_text
@@ -71,12 +72,11 @@ def print_answer(run: Run, analyse: Callable[[Run], Analysis], *, brief: bool, g
     from rich.console import Console
     from rich.text import Text
 
-    from profiler.report.build import build_report
-
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    first = build_report(analyse(run)).first
-    if brief and first is not None:
-        print_line(console, Text(f"{run.info.label}: {first.headline.text}"))
+    if brief:
+        first = _first_screen(run, analyse)
+        text = first if isinstance(first, str) else first.headline.text
+        print_line(console, Text(f"{run.info.label}: {text}"))
         return
     console.print()
     _print_first_screen(run, analyse, SCREEN - _AROUND)
@@ -118,23 +118,28 @@ def _unavailable(info: RunInfo) -> list[str]:
 
 
 def _print_first_screen(run: Run, analyse: Callable[[Run], Analysis], lines: int) -> None:
-    """The first screen of the report; a large run is left to the commands that follow."""
     from rich.console import Console
 
-    from profiler.report.build import build_report
     from profiler.report.render.console import print_first_screen
 
-    console = Console(stderr=True, highlight=False)
+    console, first = Console(stderr=True, highlight=False), _first_screen(run, analyse)
+    if isinstance(first, str):
+        console.print(f"  {first}", style="yellow", markup=False)
+    else:
+        print_first_screen(first, console, lines)
+
+
+def _first_screen(run: Run, analyse: Callable[[Run], Analysis]) -> FirstScreen | str:
+    """The first screen of the report, or why there is none: a large run is left to the commands that follow."""
+    from profiler.report.build import build_report
+
     records = len(run.regions) + len(run.calls) + len(run.stacks) + len(run.activities) + len(run.steps)
     if records > MAX_RECORDS:
-        console.print(f"  not analysed here: {records:,} records, more than {MAX_RECORDS:,}")
-        return
+        return f"not analysed here: {records:,} records, more than {MAX_RECORDS:,}"
     try:
-        first = build_report(analyse(run)).first
-        if first is not None:
-            print_first_screen(first, console, lines)
-    except Exception as error:  # noqa: BLE001 (the program has run, and its exit code counts)
-        console.print(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow", markup=False)
+        return build_report(analyse(run)).first or "nothing was measured"
+    except Exception as error:  # noqa: BLE001 (the program runs or has run, and its exit code counts)
+        return f"the analysis failed: {type(error).__name__}: {error}"
 
 
 def next_commands(path: Path) -> str:
