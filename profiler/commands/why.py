@@ -67,7 +67,7 @@ class WhyCommand:
         def answer(_: RunInfo) -> None:
             nonlocal answered
             answered = True
-            _print(spec.out, window, brief=args.brief, goes_on=not args.stop)
+            _print(spec.out, window, brief=args.brief, goes_on=True)
 
         info = record(spec, executable=executable, enough=window.is_enough, answer=None if args.stop else answer)
         if not answered:  # the program has ended, or was stopped

@@ -4,12 +4,14 @@ from what has been recorded of it so far."""
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from profiler.analyse.model import Analysis
@@ -155,6 +157,10 @@ _PAUSE: Final = 20.0
 """The same as a multiple of the time that the last analysis took."""
 
 
+_NICE: Final = 10
+"""Priority of the analysis, as of `nice`: beside one busy thread it gets a tenth of a core."""
+
+
 class RunningAnalysis:
     """The analysis of a run that is still being recorded, made anew from time to time beside the live view.
 
@@ -190,10 +196,12 @@ class RunningAnalysis:
         return self._last.result() if self._last else None
 
     def _start(self) -> Future[Analysis]:
-        """Analyse in a thread that does not keep the process from ending."""
+        """Analyse in a thread that does not keep the process from ending, and that leaves the cores to the program."""
         future = Future[Analysis]()
 
         def work() -> None:
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
             try:
                 future.set_result(self._analyse())
             except BaseException as error:  # noqa: BLE001 - `read` raises it

@@ -36,10 +36,6 @@ def open_question(analysis: Analysis, before: Analysis | None) -> str:
         return "no cause stands out"
     if first.confidence is Confidence.LOW or (first.high or 0.0) - (first.low or 0.0) > _WIDEST:
         return "the share of the first cause is not certain"
-    if last is None or _about(first) != _about(last):
+    if last is None or (last.rule.name, last.sites[:1]) != (first.rule.name, first.sites[:1]):
         return "the first cause may change"
     return ""
-
-
-def _about(finding: Finding) -> tuple[str, object]:
-    return finding.rule.name, next((site.place for site in finding.sites), None)
