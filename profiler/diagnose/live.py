@@ -166,8 +166,7 @@ class RunningAnalysis:
 
     :param analyse: reads and analyses what there is of the run.
     :param least: seconds between two analyses, at least.
-    :param pause: the same as a multiple of the time that the last analysis took: the program may need the core that it
-        runs on.
+    :param pause: the same as a multiple of the time that the last analysis took.
     """
 
     def __init__(

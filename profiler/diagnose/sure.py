@@ -9,10 +9,8 @@ from profiler.analyse.model import Analysis
 
 _STEPS: Final = 20
 """Measured steps from which an answer may be sure. A choice."""
-_FEW_STEPS: Final = 3
-"""Measured steps from which it may be sure of a program whose steps are long. A choice."""
-_LONG_S: Final = 10.0
-"""Seconds of measured steps from which few of them do."""
+_FEW_STEPS, _LONG_S = 3, 10.0
+"""Measured steps from which it may be sure of a program whose steps are long, and their seconds. A choice."""
 _WIDEST: Final = 0.2
 """Width of the interval of the first finding's share, at most. A choice: the text shows wider ones as intervals."""
 

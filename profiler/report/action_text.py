@@ -104,10 +104,11 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
         yield Action("Measure the gain before you change the code", command=command, asking=asking, note=_TRIAL)
     if first is not None:
         yield from record
-    yield _comparison(info)
     is_elsewhere = any(each.is_of_run and each.share >= NAMED for each in analysis.findings)
     is_busy = analysis.outcome in (RunVerdict.COMPUTING, RunVerdict.DEVICE_BUSY)
     is_well = is_busy and not is_elsewhere and not exit_status(info)
+    if first is not None or not (record or is_well):
+        yield _comparison(info)
     if first is None and is_well:
         yield keep_action("it", program)
 
@@ -126,12 +127,12 @@ def _comparison(info: RunInfo) -> Action:
     if script:
         copy = f"{script.removesuffix(_SCRIPT)}_changed{_SCRIPT}"
         after = shlex.join(copy if part == script else part for part in program)
-        title = f"Change a copy of {PurePath(script).name}, and measure what that gives"
+        title = f"Measure what the change gives in a copy of {PurePath(script).name}"
     elif info.git_commit and not _is_typed(info):
-        title = "Change the program, and compare all uncommitted changes with the last commit"
+        title = "Measure what the change gives: compare all uncommitted changes with the last commit"
         return Action(title, command=f"{called_as()} check --against HEAD -- {before}")
     else:
-        title, after = "Change a copy of the program, and measure what that gives", "COMMAND_OF_COPY"
+        title, after = "Measure what the change gives in a copy of the program", "COMMAND_OF_COPY"
     return Action(title, command=f"{called_as()} compare --before {_quoted(before)} --after {_quoted(after)}")
 
 

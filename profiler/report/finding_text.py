@@ -91,6 +91,9 @@ def finding_text(finding: Finding) -> FindingText:
     cure = cure or (finding.values.get("part_cure", "") if rule.is_of_code else "")
     is_known = bool(finding.values.get("cure")) or (bool(cure) and not any(own))
     changed = finding.cure_site if is_known else None
+    if cure and is_known and changed is None and finding.places and finding.sites:
+        first = finding.places[0].site  # the cure is about the line with most time
+        changed = first if first.place != finding.sites[0].place else None
     return FindingText(
         title(finding),
         places,
@@ -160,8 +163,7 @@ _OF_TRAINER: Final = (
 
 
 _OF_RUNNER: Final = (
-    "This line runs the training. See which callbacks, hooks and options of it do this in each step, and leave out "
-    "what you do not need."
+    "See which callbacks, hooks and options of this training do this in each step, and leave out what you do not need."
 )
 
 

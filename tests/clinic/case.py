@@ -8,11 +8,12 @@ family's. docs/clinic.md tells how to add a case.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
@@ -225,6 +226,15 @@ class Case(_Strict):
         if len(numbers) != 1:
             raise ValueError(f"{self.name}: {text!r} stands {len(numbers)} times in {file}")
         return file, numbers[0]
+
+    def statement(self, place: str) -> Iterator[tuple[str, int]]:
+        """The file and the lines of the statement that holds such a line: a call may have its arguments on several."""
+        file, line = self.line(place)
+        yield file, line
+        for node in ast.walk(ast.parse((self.folder / file).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+                lines = range(node.lineno, (node.end_lineno or 0) + 1)
+                yield from ((file, number) for number in lines if line in lines)
 
     def added(self) -> str:
         """What `cure.patch` adds, without indentation, and `cured_env` as a shell has it; empty: there is neither."""

@@ -118,7 +118,7 @@ def _cause(case: Case, told: Told) -> Mark:
 
 def _line(case: Case, told: Told) -> Mark:
     """The first entry names a line of the truth; partly: a later one does, or the table of lines at its head."""
-    places = {case.line(place) for place in case.truth.lines}
+    places = {line for place in case.truth.lines for line in case.statement(place)}
     if not places:
         return Mark.NOT_JUDGED
     wanted = {(file.rpartition("/")[2], number) for file, number in places}
@@ -257,7 +257,10 @@ def _false_sentences(case: Case, told: Told) -> Iterator[str]:
     for entry in told.entries:
         if entry.is_sure and (found := _found(case.truth.harmful, entry.advice)):
             yield f"harmful advice: {found}"
-    if found := _found(case.truth.harmful, told.actions):
+    actions = " ".join(told.actions.split())
+    for entry in told.entries:  # a title names a cause, and is no advice
+        actions = actions.replace(entry.title, "")
+    if found := _found(case.truth.harmful, actions):
         yield f"harmful advice on the first screen: {found}"
 
 

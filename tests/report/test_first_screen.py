@@ -86,7 +86,7 @@ def test_without_a_finding_the_screen_says_what_takes_the_time_and_how_to_go_on(
     screen = first(run())
     assert screen.headline.text == "Computing takes 50% of every step"
     assert not screen.headline.highlight
-    assert any("check --against HEAD" in action.command for action in screen.actions)
+    assert any("check --baseline counters.json --update" in action.command for action in screen.actions)
 
 
 def test_time_that_lines_hint_at_is_uncertain_and_not_unknown() -> None:
@@ -453,11 +453,12 @@ def test_a_trial_is_offered_only_where_it_knows_what_to_change() -> None:
 
 def test_a_long_command_is_shown_whole() -> None:
     words = ("train.py", *(f"--option-{number}=value" for number in range(9)))
-    analysis = run()
-    screen = first(replace(analysis, info=replace(analysis.info, argv=words)))
-    commands = [each.command for each in screen.actions]
-    assert any(command.endswith(" ".join(words)) for command in commands)
-    assert any(f"--before '{' '.join(words)}' --after 'train_changed.py " in command for command in commands)
+    healthy, slow = (
+        [each.command for each in first(replace(made, info=replace(made.info, argv=words))).actions]
+        for made in (run(), run(finding("python", GainMethod.BOUND, 1.64)))
+    )
+    assert any(command.endswith(" ".join(words)) for command in healthy)
+    assert any(f"--before '{' '.join(words)}' --after 'train_changed.py " in command for command in slow)
 
 
 @pytest.mark.parametrize(
@@ -492,14 +493,14 @@ def test_how_much_longer_to_run_is_not_told_without_a_stack_sample() -> None:
 
 
 def test_a_program_that_is_no_script_is_compared_with_its_last_commit() -> None:
-    analysis = run()
+    analysis = run(finding("python", GainMethod.BOUND, 1.64))
     info = replace(analysis.info, argv=("python", "-m", "package"), git_commit="0" * 40)
     commands = [each.command for each in first(replace(analysis, info=info)).actions]
     assert any(command.endswith("check --against HEAD -- python -m package") for command in commands)
 
 
 def test_a_program_that_the_command_contains_is_not_compared_with_a_commit() -> None:
-    analysis = run()
+    analysis = run(finding("python", GainMethod.BOUND, 1.64))
     info = replace(analysis.info, argv=("/env/bin/python3", "-u", "-c", "import loop; loop.run()"), git_commit="0" * 40)
     commands = [each.command for each in first(replace(analysis, info=info)).actions]
     assert not any("--against" in command for command in commands)

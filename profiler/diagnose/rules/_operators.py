@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import LineCost, OperatorLine
-from profiler.diagnose.model import MOST
+from profiler.diagnose.model import MOST, NAMED
 from profiler.diagnose.rule import NOTHING, Cost, StepCosts, line_cost, spread, whole_cost
 from profiler.run.model import Site
 
@@ -38,6 +38,9 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
     for row in rows:
         places.setdefault(in_backward if row.is_backward else row.site and row.site.place, []).append(row)
     if rows and all(row.site is None for row in costs.analysis.operators):
+        explained = sum(row.seconds + row.count * _most_around(row) for row in rows)
+        if explained < NAMED * costs.cost("compute").seconds:  # steps do much more than the one that was counted
+            return {}
         share = _small(rows) / sum(row.seconds for row in rows)
         return {
             line.site: {"compute": line_cost(line, share * line.categories["compute"])}
