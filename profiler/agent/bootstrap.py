@@ -28,6 +28,7 @@ FIRST = "torch"
 ENV_RUN = "PROFILER_RUN_DIR"
 ENV_RECORDER = "PROFILER_RECORDER_PID"
 HOOKED = "hooked"
+RELEASED = "released"
 
 _PTRACE_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
 _PR_SET_PTRACER = 0x59616D61  # prctl(2): the process that may trace us under Yama
@@ -209,7 +210,8 @@ def allow_tracing() -> None:
 
 def start() -> None:
     """Wait for the import of torch, if this process is recorded."""
-    if not os.environ.get(ENV_RUN):
+    run = os.environ.get(ENV_RUN)
+    if not run or os.path.exists(f"{run}/{RELEASED}"):  # noqa: PTH110 - pathlib costs more than all of this
         return
     sys.meta_path.insert(0, _Finder())
     report_hooked("python")

@@ -81,8 +81,8 @@ class SourceFolder:
                 warn(f"recording stopped: {getattr(error, 'strerror', None) or self.failed}; the program goes on")
 
     def is_released(self) -> bool:
-        """Whether enough has been recorded: the process is to go on without hooks."""
-        return (self.path.parent / tables.RELEASED).exists()
+        """Whether enough has been recorded: the process is to go on without being recorded."""
+        return os.path.exists(self.path.parent / tables.RELEASED)  # noqa: PTH110 - Path.exists raises for some errors
 
     def stop_if_run_ended(self) -> None:
         """Write no more in a process that outlives its run; one whose recorder was killed goes on writing."""

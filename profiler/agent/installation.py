@@ -21,7 +21,7 @@ from typing import Any, Final
 from profiler.agent.bootstrap import find_behind
 from profiler.agent.patching import STATE, Hook, on_unpatch, patch, patch_count, unpatch
 from profiler.agent.recorder import Recorder, start, stop
-from profiler.run.tables import ENV_HOOKS, ENV_LEVEL, ENV_MARKS_ONLY, ENV_RECORDER, ENV_RUN
+from profiler.run.tables import ENV_LEVEL, ENV_MARKS_ONLY, ENV_RECORDER, ENV_RUN
 
 _HOOKS: Final = "hooks"
 _AGENT: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code objects have it
@@ -80,7 +80,7 @@ def install_hooks(caller: object | None = None) -> HookFinder:
     finder = HookFinder(load_hooks(recorder.level) if recorder else (), caller)
     if caller is None:
         sys.meta_path.insert(0, finder)
-    on_unpatch(partial(_remove_finder, caller or finder))
+        on_unpatch(partial(_remove_finder, finder))
     finder.install_for_loaded_modules()
     return finder
 
@@ -158,14 +158,15 @@ def _renew() -> None:
 
 
 def release() -> None:
-    """Take all hooks of this process away, while it goes on."""
-    unpatch()
-    # what it starts from now on is not recorded
-    folders = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each != os.environ.get(ENV_HOOKS)]
-    for name in (ENV_RUN, ENV_LEVEL, ENV_RECORDER, ENV_HOOKS, "PYTHONPATH"):
+    """End the recording of this process, which goes on.
+
+    Hooks stay, and pass everything on. To take them away could break the program: torch may call hooks at this moment,
+    and code that it compiled is compiled anew where a function is another one.
+    """
+    for callback in STATE.recorder.on_release if STATE.recorder is not None else ():
+        callback()
+    for name in (ENV_RUN, ENV_LEVEL, ENV_RECORDER):  # what it starts from now on is not recorded
         os.environ.pop(name, None)
-    if any(folders):
-        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
     stop()
     STATE.recorder = None
 

@@ -143,7 +143,11 @@ class Recorder:
         self.boundary = self.clocks()
         self._flushed = self._run_checked = self._release_checked = self._tallied = self.boundary[0]
         self.release: Callable[[], object] = lambda: None
-        """Takes the hooks of this process away."""
+        """Ends the recording of this process."""
+        self.on_release: list[Callable[[], object]] = []
+        """What must not stay when the recording ends before the process."""
+        self.open_windows = 0
+        """Sessions of torch's profilers that hooks have open: the recording does not end before they do."""
         allow_tracing()
 
     # ------------------------------------------------------------ the process
@@ -504,8 +508,8 @@ class Recorder:
             self.flush()
             if when - self._release_checked > _RELEASE_CHECK_NS:
                 self._release_checked = when
-                if self.folder.is_released():
-                    self.folder.failed = self.folder.failed or "the run has ended"
+                if not self.folder.failed and not self.open_windows and self.folder.is_released():
+                    self.folder.failed = "the run has ended"
                     self.release()
 
     def flush(self) -> None:

@@ -58,7 +58,8 @@ class ReportCommand:
         is_run = (directory / MANIFEST).is_file()
         name = "report" if is_run else directory.resolve().name.removesuffix(".gz").removesuffix(".json")
         where = directory if is_run else Path()
-        out = args.out or where / f"{name.removesuffix('.zip')}.{args.format}"
+        ending = f"report.{args.format}" if not is_run and args.format == "json" else args.format  # no name of a trace
+        out = args.out or where / f"{name.removesuffix('.zip')}.{ending}"
         write_text(out, text)
         print(out)
         return int(Exit.OK)

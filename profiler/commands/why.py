@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +34,7 @@ class WhyCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        most = "answer this many seconds after the first step at the latest (default: 60)"
+        most = "answer this many seconds after the first step at the latest (default: 60; for a PID at most 10)"
         add("--seconds", type=seconds(_MIN_S), default=60.0, metavar="S", help=most)
         add("--brief", action="store_true", help="answer in one line, as for the mail of a job")
         add("--stop", action="store_true", help="stop the program when the answer is there")
@@ -71,7 +71,7 @@ class WhyCommand:
 
         info = record(spec, executable=executable, enough=window.is_enough, answer=None if args.stop else answer)
         if not answered:  # the program has ended, or was stopped
-            _print(spec.out, window, brief=args.brief, goes_on=False, is_over=not args.stop)
+            _print(spec.out, window, brief=args.brief, goes_on=False, is_over=not window.is_done)
         code = info.exit_code or 0
         return end_by(-code) if code < 0 else code
 
@@ -92,14 +92,24 @@ class _Window:
         self._before: Analysis | None = None
         self._looked_at: Analysis | None = None
         self.uncertain = "no step was seen"
+        self.is_done = False
+        """Whether the answer was due before the program ended."""
 
     def is_enough(self) -> bool:
         """Tell whether to answer now; called about ten times a second."""
         now = time.monotonic()
+        try:
+            self.is_done = self._is_enough(now)
+        except Exception as error:  # noqa: BLE001 - the edge to a run that is still being written, and the answer reports it
+            self.uncertain = f"the recording could not be analysed: {type(error).__name__}: {error}"
+            self.is_done = self._first is not None and now - self._first >= self._most
+        return self.is_done
+
+    def _is_enough(self, now: float) -> bool:
         if self._first is None:
             if self._steps.read(time.monotonic_ns())[0] is None:
                 return False
-            self._first, self._told = now, now
+            self._first, self._told, self.uncertain = now, now, "the number of steps is small"
         if now - self._first >= self._most:
             return True
         if now - self._first < _LOOK_S:
@@ -129,6 +139,8 @@ def _of_process(args: argparse.Namespace) -> int:
     """Look at the threads of a process that runs already: its steps cannot be seen from outside."""
     from profiler.commands.attach import PLUGIN as ATTACH
 
+    if args.stop or args.brief:
+        raise ProfilerError("why PID looks at a process and leaves it as it is: --stop and --brief need a command")
     args.pid, args.seconds = int(args.command[0]), min(args.seconds, _ATTACHED_S)
     return ATTACH.run(args)
 
@@ -138,7 +150,9 @@ _ATTACHED_S: Final = 10.0
 
 
 def _say(text: str) -> None:
-    print(f"profiler: {text}", file=sys.stderr, flush=True)
+    if sys.stderr is not None:
+        with suppress(OSError):  # its terminal is gone
+            print(f"profiler: {text}", file=sys.stderr, flush=True)
 
 
 def _print(run: Path, window: _Window, *, brief: bool, goes_on: bool, is_over: bool = False) -> None:
@@ -148,15 +162,14 @@ def _print(run: Path, window: _Window, *, brief: bool, goes_on: bool, is_over: b
     from profiler.report.summary import print_answer, print_summary
 
     try:
-        # a program that goes on gets its signals after the answer, from those who recorded it
-        with nullcontext() if goes_on else signals_as_interrupt():
+        with nullcontext() if goes_on else signals_as_interrupt():  # handlers belong to the main thread
             if is_over and not brief:
                 print_summary(load(run), analyse_run)
                 return
             print_answer(load(run), analyse_run, brief=brief, goes_on=goes_on, uncertain=window.uncertain)
     except ProfilerError as error:
         _say(str(error))
-    except (OSError, KeyboardInterrupt):  # the terminal has been closed, or Ctrl-C ends the answer
+    except (OSError, KeyboardInterrupt):  # the terminal has been closed, or Ctrl-C ends the text
         pass
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def statements(source: str) -> Iterator[range]:
 
 
 class Block(NamedTuple):
-    """Lines that run where one of them does, unless there is an error."""
+    """Lines that run only where a certain one of them does."""
 
     lines: range
     is_whole: bool
@@ -40,8 +41,8 @@ class Block(NamedTuple):
 
 
 def block_of(source: str, line: int) -> Block | None:
-    """The lines of a function that run if, and only if, a line of it does; None where there is no such statement, or
-    the source is nested too deeply."""
+    """The lines of a function that run only if a line of it does; None where there is no such statement, or the source
+    is nested too deeply."""
     try:
         return _block_of(source, line)
     except RecursionError:  # an `elif` is nested in the one above it
@@ -142,7 +143,7 @@ class Objects:
         """Yield the lines that make objects which this line uses, each with the class or the function that it calls.
 
         `self.encoder(rows)` leads to `self.encoder = Encoder(...)`, and `for batch in loader:` to `loader = ...`. What
-        may be made at several lines is left out.
+        may be made at several lines, and what this file does not make, such as a module, is line 0.
         """
         for name, blocks, scopes in self._used.get(line, ()):
             lines = next((self._set[scope, name] for scope in reversed(scopes) if (scope, name) in self._set), [])
@@ -154,6 +155,8 @@ class Objects:
                 and (is_attribute or lines[0].blocks == blocks[: len(lines[0].blocks)])
             ):
                 yield lines[0].line, lines[0].called
+            else:
+                yield 0, ""
 
     def _read(self, tree: ast.AST) -> None:
         todo: list[tuple[ast.AST, _Blocks, tuple[str, ...]]] = [(tree, (), ("",))]
@@ -186,7 +189,7 @@ class Objects:
         """Note the variable or the attribute of self in which the object of an expression is."""
         while isinstance(node, ast.Attribute) and not _variable(node):
             node = node.value
-        if name := _variable(node):
+        if (name := _variable(node)) and name not in vars(builtins):  # such as enumerate
             self._used[line].append((name, blocks, scopes))
 
     def _set_names(self, target: ast.expr, value: ast.expr, blocks: _Blocks, scopes: tuple[str, ...]) -> None:

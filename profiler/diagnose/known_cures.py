@@ -198,8 +198,8 @@ _KNOWN: Final = (
     # numpy/random/mtrand.pyx: choice() checks all of p, and sums it up, in each call
     KnownCure(
         "choice(p=...) adds up all weights in each call. If they stay the same, keep sums = weights.cumsum() and draw "
-        "by numpy.searchsorted(sums, sums[-1] * rng.random(count), side='right'). If a few of them change in each "
-        "step, keep their sums in a tree, as replay buffers do.",
+        "positions by numpy.searchsorted(sums, sums[-1] * rng.random(count), side='right'). If a few of them change in "
+        "each step, keep their sums in a tree, as replay buffers do.",
         calls=("weighted choice",),
     ),
     # https://docs.python.org/3/howto/logging.html: optimization
@@ -396,7 +396,7 @@ def _drawn(call: ast.Call) -> Iterator[str]:
     given = {each.arg: ast.unparse(each.value) for each in call.keywords}
     if given.get("replace") == "False":
         yield "choice without replacement"
-    elif "p" in given:
+    elif "p" in given and "replace" not in given and len(call.args) < 3:
         yield "weighted choice"
 
 

@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -53,7 +54,7 @@ def record(
     :param watch: called about ten times a second while the target runs (a progress display).
     :param enough: called as often; once it returns True the target is stopped, and its run is complete.
     :param executable: the file to execute instead of looking up the program's name.
-    :param answer: called once with the closed run when there is enough of it; the target goes on then, without hooks.
+    :param answer: called once with the closed run when there is enough of it; the target goes on then, unrecorded.
     :returns: the manifest as it was written. A target that fails is a recorded run, not an error.
     :raises ProfilerError: the target cannot be started, or the run directory cannot be made; then nothing is left.
     """
@@ -77,7 +78,8 @@ def record(
             collectors.start(Context(spec, target.pid, writer))
             goes_on = target.wait(watch, enough, stops=answer is None)
             if goes_on:
-                (spec.out / tables.RELEASED).touch()
+                with suppress(OSError):  # the run was removed
+                    (spec.out / tables.RELEASED).touch()
         finally:
             if not goes_on:
                 target.kill()  # the target still runs only if this function or `watch` failed
@@ -90,10 +92,20 @@ def record(
             info = replace(info, state=state, exit_code=code, end=end, collectors=statuses)
             info = close_run(spec, info)
         if goes_on and answer is not None:
-            answer(info)
-            target.wait()
+            answering = threading.Thread(target=_answer, args=(answer, info), daemon=True)
+            answering.start()
+            target.wait()  # here, so that its signals are passed on at once
+            answering.join()
             info = replace(info, exit_code=target.exit_code)
     return info
+
+
+def _answer(answer: Callable[[RunInfo], None], info: RunInfo) -> None:
+    try:
+        answer(info)
+    except Exception as error:  # noqa: BLE001 - the edge of a thread beside a program that goes on, and it reports
+        with suppress(OSError):
+            print(f"profiler: there is no answer: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def _tell_missing_stacks(spec: RunSpec, collectors: CollectorSet) -> None:

@@ -84,7 +84,7 @@ def print_answer(run: Run, analyse: Callable[[Run], Analysis], *, brief: bool, g
     window = f"seen: {plural(len(run.steps), 'step')} in {seconds:.0f} s"
     print_line(console, Text(f"  {window}{f'; {uncertain}' if uncertain else ''}. {_UNSEEN}"))
     if goes_on:
-        print_line(console, Text("  the program goes on without hooks; nothing more is recorded"))
+        print_line(console, Text("  the program goes on; nothing more of it is recorded"))
     console.print(Text(f"  run directory: {relative_path(run.path)}"))
     console.print(Text("  " + next_commands(run.path).replace("\n", "\n  ")))
 
@@ -123,10 +123,13 @@ def _print_first_screen(run: Run, analyse: Callable[[Run], Analysis], lines: int
     from profiler.report.render.console import print_first_screen
 
     console, first = Console(stderr=True, highlight=False), _first_screen(run, analyse)
-    if isinstance(first, str):
-        console.print(f"  {first}", style="yellow", markup=False)
-    else:
-        print_first_screen(first, console, lines)
+    try:
+        if not isinstance(first, str):
+            print_first_screen(first, console, lines)
+            return
+    except Exception as error:  # noqa: BLE001 (the program runs or has run, and its exit code counts)
+        first = f"the screen cannot be drawn: {type(error).__name__}: {error}"
+    console.print(f"  {first}", style="yellow", markup=False)
 
 
 def _first_screen(run: Run, analyse: Callable[[Run], Analysis]) -> FirstScreen | str:

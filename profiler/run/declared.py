@@ -122,9 +122,10 @@ class ProfilerWindow(TypedDict, total=False):
 
 class OperatorWindow(ProfilerWindow, total=False):
     """The window in which operators were counted: frames, whether backward, caller, count and seconds of all, and of
-    the small ones."""
+    the small ones. And the tables of which rows are looked up: frames, rows, rows that are taken, and seconds."""
 
     lines: list[tuple[list[Frame], bool | int, str, float, float, float, float]]
+    tables: list[tuple[list[Frame], Positive, float, float]]
 
 
 class Padding(TypedDict):

@@ -262,9 +262,9 @@ class MadeObject(NamedTuple):
     """An object that a line uses, such as the layer that it calls."""
 
     site: Site
-    """The line that makes it."""
+    """The line that makes it; of line 0: not known."""
     called: str
-    """The class, or the function, that this line calls for it."""
+    """The class, or the function, that this line calls for it; empty: not known."""
 
 
 def maker_of(objects: Sequence[MadeObject], function: str) -> Site | None:
@@ -275,7 +275,7 @@ def maker_of(objects: Sequence[MadeObject], function: str) -> Site | None:
     """
     names = function.split(".")
     own = [each.site for each in objects if each.called in names] or [each.site for each in objects]
-    return own[0] if len(own) == 1 else None
+    return own[0] if len(own) == 1 and own[0].line else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,7 +124,7 @@ def write_source_text(run: Path, files: ProgramFiles) -> None:
             digest, lines = content
             objects = Objects("\n".join(lines))
             made = {str(line): found for line in sorted(chosen) if (found := list(objects.made(line)))}
-            chosen |= {line for found in made.values() for line, _ in found}
+            chosen |= {line for found in made.values() for line, _ in found if line}
             texts = {line: _kept_text(lines[line - 1]) for line in sorted(chosen) if line <= len(lines)}
             texts_of = {str(line): text for line, text in texts.items() if text}
             document[file] = {"sha256": digest, "lines": texts_of, "made": made}

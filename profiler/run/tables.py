@@ -432,7 +432,7 @@ STACK_TEXTS: Final = "stacks.jsonl"
 RESULTS: Final = "results.jsonl"
 STOPPED: Final = "stopped"  # an empty file: this process could not write on (it needs no room on a full disk)
 RELEASED: Final = "released"
-"""File that tells the processes of a run to take their hooks away and to go on without them."""
+"""File that tells the processes of a run that enough is recorded, and that they go on without it."""
 HOOKED: Final = (
     "hooked"  # a line for each process that our hooks came into: `python PID`, and `torch PID` once it is there
 )

@@ -69,9 +69,9 @@ class Model(Base()):
         ),
         ("for batch in enumerate(loader):", [("net, loader = launcher.prepare(net, loader)", "prepare")]),
         ("launcher.log(1)", [("launcher = Launcher()", "Launcher")]),
-        ("optimizer.step()", []),  # one of two, by a condition
-        ("given.update()", []),  # a parameter
-        ("torch.relu(batch)", []),  # a module, and a variable of a loop
+        ("optimizer.step()", [("", "")]),  # one of two, by a condition
+        ("given.update()", [("", "")]),  # a parameter
+        ("torch.relu(batch)", [("", "")]),  # a module, and a variable of a loop
     ],
 )
 def test_the_lines_that_make_the_objects_of_a_line(line: str, expected: list[tuple[str, str]]) -> None:

@@ -151,6 +151,7 @@ class ProfilerWindow:
             return
         finally:
             ProfilerWindow.is_starting = False
+        recorder.open_windows += 1
         self._tid, self._counted, self._left = recorder.thread.tid, at, self._steps
         atexit.register(self.close)
         self._memory = _resident()
@@ -199,6 +200,8 @@ class ProfilerWindow:
 
     def _take_session(self) -> TorchProfilerSession | None:
         session, self._session = self._session, None
+        if session is not None and self._recorder is not None:
+            self._recorder.open_windows -= 1
         if self._alarm is not None:
             self._alarm.stop()
         return session

@@ -42,8 +42,8 @@ _NAN_CHECKS: Final = ("aten::isnan", "aten::_is_any_true", "aten::item")
 """What the autograd engine itself calls for each gradient while anomaly detection looks for NaN
 (`Engine::evaluate_function` in torch/csrc/autograd/engine.cpp)."""
 _LOOK_UPS: Final = ("aten::embedding", "aten::embedding_bag")
-_OF_LOOK_UP: Final = ("EmbeddingBackward0", "EmbeddingBagBackward0")
-"""Ends of the names of their gradient functions."""
+_DENSE: Final = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward")
+"""What makes their gradients, unless these hold only the rows that were looked up."""
 _USER_SCOPE: Final = 7
 """`torch::profiler::impl::RecordScope::USER_SCOPE`: what `record_function` marks, such as an optimizer's step."""
 CALLERS: Final = {"utils/data/": "loader", "optim/": "optimizer"}
@@ -64,6 +64,8 @@ class OperatorCall:
     """`FILE(LINE): FUNCTION`, the innermost frame first."""
     nan_checks: float = 0.0
     """Microseconds in which the engine looks for NaN in what a gradient function computed."""
+    is_dense: bool = False
+    """Whether it makes a gradient of all rows of a table."""
     looked_up: tuple[int, int] = (0, 0)
     """Of a look-up in a table: the rows of the table, and how many rows it takes, where stacks are taken."""
 
@@ -146,7 +148,7 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[OperatorCall
     opened: list[tuple[Any, bool]] = []  # each with whether it is an operator within no other one
     depth = inner = 0
     sequence = -1  # the first of an operator; the engine's own event of a gradient function has none
-    checks = 0.0
+    checks, is_dense = 0.0, False
     for event in events:
         kind = event.kind()
         if kind == "push":
@@ -154,6 +156,7 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[OperatorCall
             opened.append((event, is_operator))
             depth += is_operator
             inner = inner + 1 if depth > 1 else 0
+            is_dense = event.name() in _DENSE or (is_dense and depth > 1)
             sequence = event.sequence_nr() if not inner or sequence < 0 else sequence
         elif kind == "pop" and opened:
             begin, is_operator = opened.pop()
@@ -162,7 +165,8 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[OperatorCall
                 name, stack = begin.name(), tuple(begin.stack()) if with_stack else ()
                 looked = checks if name.startswith(_BACKWARD) else 0.0
                 rows = _looked_up(begin.shapes()) if with_stack and name in _LOOK_UPS else (0, 0)
-                yield OperatorCall(name, begin.cpu_elapsed_us(event), 1 + inner, sequence, stack, looked, rows)
+                took = begin.cpu_elapsed_us(event)
+                yield OperatorCall(name, took, 1 + inner, sequence, stack, looked, is_dense, rows)
                 checks = 0.0
             elif is_operator and depth == 1 and begin.name() in _NAN_CHECKS:
                 checks += begin.cpu_elapsed_us(event)
@@ -206,7 +210,7 @@ def summarize(
         is_small = seconds * 1e6 < SMALL_US
         frames = _frames(stack, torch_folder)
         line = lines.setdefault((frames, each.is_backward, _caller(stack, torch_folder)), [0, 0.0, 0, 0.0])
-        if origin is not None and each.name.endswith(_OF_LOOK_UP):
+        if origin is not None and each.is_dense and origin.looked_up[0]:
             rows, taken = origin.looked_up
             table = tables.setdefault((frames, rows), [0, 0.0])
             table[0] += taken

@@ -370,6 +370,8 @@ def _install(torch: Any) -> None:
     patch(torch.cuda, "set_sync_debug_mode", ours.setting)
     patch(torch.cuda, "get_sync_debug_mode", ours.getting)
     on_unpatch(ours.end)
+    if STATE.recorder is not None:
+        STATE.recorder.on_release.append(ours.end)
     torch.cuda._lazy_call(ours.begin)
 
 

@@ -173,7 +173,7 @@ _UPDATES: Final = ("_single_tensor_", "_multi_tensor_", "_fused_")
     ),
     "Let one call update all of them.",
     fixes=(
-        "Put all parameters with the same settings into one group, instead of {groups:count}, which one call updates.",
+        "Put all parameters with the same settings into one group, which one call updates. There are {groups:count}.",
     ),
     code="{variable:assignment}{optimizer}({parameters}..., fused=True)",
     knock_out=KnockOut.SETTINGS,
@@ -234,16 +234,16 @@ such a gradient has the numbers of the rows too, and is sorted."""
         "A step looks up {taken:n row}, and the table has {rows:count}.",
         "The optimizer then updates all rows.",
     ),
-    "Let the gradient hold only the rows that were looked up. For this table use SGD, Adagrad or SparseAdam of "
-    "torch.optim, which take such gradients. SparseAdam leaves the averages of the other rows as they are, so its "
-    "results differ from Adam's.",
+    "Let the gradient hold only the rows that were looked up. Give this table an optimizer of its own that takes such "
+    "gradients: SGD, Adagrad or SparseAdam, whose results differ from Adam's. They work neither with weight decay nor "
+    "with clipping of gradients, and no other layer may use the same table.",
     code="nn.Embedding(..., sparse=True)",
 )
 def table_gradient(costs: StepCosts) -> Claim | None:
     """Claims the time in which gradients of embeddings are made, where a step looks up few rows."""
     few = [each for each in costs.analysis.tables if each.taken <= _FEW_ROWS * each.rows]
     phase, backward = costs.phase(BACKWARD), [row.seconds for row in costs.analysis.operators if row.is_backward]
-    if not few or phase is None or costs.has_queue:
+    if not few or phase is None or costs.has_queue or not sum(backward):
         return None
     largest = few[0]
     objects = costs.analysis.made.get(largest.site.place, ()) if largest.site else ()

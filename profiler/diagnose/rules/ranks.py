@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.finding import GainMethod
+from profiler.analyse.ledger.cells import Period
 from profiler.analyse.model import AFTER_OPTIMIZER, COMMUNICATING, Phase
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Cost, StepCosts, exactly, largest_sites, rule, take
@@ -53,11 +55,19 @@ def gradient_sync_in_accumulation(costs: StepCosts) -> Claim | None:
     for name in (COMMUNICATING, "ranks"):
         if costs.cost(name).seconds > 0:
             claimed[name] = costs.cost(name).part(needless)
-    # the forward pass decides whether gradients are synchronized, so the change begins there
-    forward, backward = (phase.site if phase else None for phase in map(costs.phase, ("forward", "backward")))
-    is_near = forward and backward and (forward.file, forward.function) == (backward.file, backward.function)
-    sites = largest_sites([forward if is_near else None, backward])
+    phase = costs.phase("backward")
+    backward = phase.site if phase else None
+    sites = largest_sites([forward_before(costs, backward) if backward else None, backward])
     return Claim(claimed, sites, {"repeated": repeated}, method=GainMethod.ESTIMATE) if claimed else None
+
+
+def forward_before(costs: StepCosts, backward: Site) -> Site | None:
+    """The line that calls the model for a backward pass: it decides whether gradients are synchronized, so the change
+    begins there."""
+    cells = costs.analysis.ledger.of(Period.STEPS) if costs.analysis.ledger else ()
+    lines = {place for cell in cells if cell.activity == "forward" for place in cell.lines}
+    number = max((number for file, number in lines if file == backward.file and number < backward.line), default=0)
+    return replace(backward, line=number, source="") if number else None
 
 
 def _sites(costs: StepCosts, phase: Phase, gradients: Site | None) -> tuple[Site, ...]:

@@ -52,6 +52,7 @@ from profiler.diagnose.findings import find, with_growth
 from profiler.diagnose.rule import Claim, StepCosts, exactly, largest_sites
 from profiler.diagnose.rules._frames import mostly_waits
 from profiler.diagnose.rules.copies import cure_of_copy, filled_on_device
+from profiler.diagnose.rules.ranks import forward_before
 from profiler.diagnose.rules.reads import cure_of_read
 from profiler.report.finding_text import doubt_text, finding_sentence, finding_text, not_judged_text
 from profiler.run.model import MadeObject, RunInfo, Site, StepDefinition, StepKind
@@ -2173,10 +2174,14 @@ def test_gradients_synchronized_more_often_than_the_optimizer_steps() -> None:
     assert found(repeated) == ["gradient-sync-in-accumulation"]
     assert first(repeated).share == pytest.approx(0.3), "one of four remains"
     assert found(with_measures(waiting, repeated_gradient_syncs_per_step=0.02)) == []
-    for function, lines in ((SITE.function, [5, 8]), ("evaluate", [8])):
-        at = {"forward": replace(SITE, line=5, function=function), "backward": replace(SITE, line=8)}
-        phases = tuple(Phase(name, 0.03, 0.3, 0.3, 0.3, site) for name, site in at.items())
-        assert [site.line for site in first(replace(repeated, phases=phases)).sites] == lines
+    for number, line in ((5, 5), (9, None)):  # the forward pass decides, and comes before the backward pass
+        cell = Cell(
+            *(0, MAIN, LedgerPeriod.STEPS, "forward", "compute", Owner.TORCH, "", None, "", Recurrence.EACH, 0.0),
+            *(1.0, 1.0, 1.0, 9.0), callers=frozenset({(SITE.file, number)}),
+        )  # fmt: skip
+        ledger = Ledger((cell,), {(0, MAIN, LedgerPeriod.STEPS): 10.0}, steps={MAIN: 10})
+        found_line = forward_before(StepCosts(replace(repeated, ledger=ledger)), replace(SITE, line=8))
+        assert (found_line and found_line.line) == line
     on_device = replace(device_step(idle("python", 0.01)), device_parts=(DevicePart("communication", "", 0.6, 0.4),))
     assert found(with_measures(on_device, repeated_gradient_syncs_per_step=1.0)) == [
         "exposed-communication", "gradient-sync-in-accumulation*",
