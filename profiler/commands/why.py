@@ -30,7 +30,7 @@ class WhyCommand:
 
     name = "why"
     help = "say why a program is slow after some seconds of its training, and let it run on"
-    examples = ("why train.py", "why -- torchrun --nproc-per-node 2 train.py", "why 12345")
+    examples = ("why train.py", "why -- torchrun --nproc-per-node 2 train.py")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
