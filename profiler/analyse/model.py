@@ -294,7 +294,7 @@ class TableGradient:
     """The gradient of a table, such as that of an embedding, whose rows a line looks up."""
 
     site: Site | None
-    """The line that looks them up; None: it is not the program's."""
+    """The line that looks the rows up; None: a library does so by itself."""
     rows: int
     """Rows of the table."""
     taken: float

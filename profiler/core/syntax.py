@@ -117,7 +117,7 @@ def called_functions(source: str) -> list[str]:
 
 
 _Blocks = tuple[tuple[int, str], ...]
-"""The blocks in which a line stands that may not run, such as that of a condition: their lines and their parts."""
+"""The blocks around a line that may not run, such as the body of an `if`: their lines and their parts."""
 
 
 class _Set(NamedTuple):

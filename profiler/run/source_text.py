@@ -116,13 +116,15 @@ def write_source_text(run: Path, files: ProgramFiles) -> None:
     :raises OSError: it cannot be written.
     """
     numbers = defaultdict[str, set[int]](set)
-    for file, line in sorted(set(_recorded_lines(run)))[:MAX_LINES]:
+    own = set[str]()
+    for file, line, is_own in sorted(set(_recorded_lines(run)))[:MAX_LINES]:
         numbers[file].add(line)
+        own |= {file} if is_own else set()
     document = {}
     for file, chosen in sorted(numbers.items()):
         if content := files.lines(file):
             digest, lines = content
-            objects = Objects("\n".join(lines))
+            objects = Objects("\n".join(lines) if file in own else "")  # to parse a library's file takes longer
             made = {str(line): found for line in sorted(chosen) if (found := list(objects.made(line)))}
             chosen |= {line for found in made.values() for line, _ in found if line}
             texts = {line: _kept_text(lines[line - 1]) for line in sorted(chosen) if line <= len(lines)}
@@ -186,9 +188,9 @@ def _sampled_lines(names: Iterable[str]) -> Iterator[tuple[tuple[str, int], str]
                 yield (file, int(line)), text
 
 
-def _recorded_lines(run: Path) -> Iterator[tuple[str, int]]:
+def _recorded_lines(run: Path) -> Iterator[tuple[str, int, bool]]:
     """The lines of the user's code that the tables and the facts of a run name, and those of libraries that call the
-    device."""
+    device; each with whether it is the user's."""
     folders = [
         entry for entry in run.iterdir() if entry.name == store.RECORDER or tables.pid_of(entry.name) is not None
     ]
@@ -200,7 +202,7 @@ def _recorded_lines(run: Path) -> Iterator[tuple[str, int]]:
             if line > 0 and not file.startswith("<"):
                 owner = code_owner(file, packages)
                 if owner == USER or (owner == LIBRARY and (file, line) in sites and not is_standard_library(file)):
-                    yield file, line
+                    yield file, line, owner == USER
 
 
 def _lines_of_facts(fact: Any) -> Iterator[tuple[str, int]]:

@@ -19,12 +19,6 @@ from profiler.exact.model import Counts, EventKind
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
 
 
-@pytest.fixture
-def counts() -> Iterator[Counts]:
-    with virtual_cuda(devices=2) as counts:
-        yield counts
-
-
 def cuda(*shape: int) -> torch.Tensor:
     return torch.rand(*shape, device="cuda")
 

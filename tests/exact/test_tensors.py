@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,12 +17,6 @@ from profiler.exact import virtual_cuda
 from profiler.exact.model import Counts, EventKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
-
-
-@pytest.fixture
-def counts() -> Iterator[Counts]:
-    with virtual_cuda(devices=2) as counts:
-        yield counts
 
 
 def cuda(*shape: int) -> torch.Tensor:

@@ -67,7 +67,7 @@ class OperatorCall:
     is_dense: bool = False
     """Whether it makes a gradient of all rows of a table."""
     looked_up: tuple[int, int] = (0, 0)
-    """Of a look-up in a table: the rows of the table, and how many rows it takes, where stacks are taken."""
+    """The rows of a table, and how many of them this operator looks up; (0, 0): it looks up none, or has no stack."""
 
     @property
     def is_backward(self) -> bool:

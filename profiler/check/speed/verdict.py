@@ -270,7 +270,7 @@ def _settling(rounds: int | None, seconds: float | None, values: Measurements, l
     """The further rounds that would probably settle it, their time, and the `max_rounds` that they need.
 
     :param rounds: usable ones; None: no number of rounds would settle it.
-    :param seconds: time of a round; None: it is not known.
+    :param seconds: how long a round takes; None: not known.
     """
     if not rounds:
         return {"more": None, "more_seconds": None, "max_rounds": None}
