@@ -220,6 +220,13 @@ def code_line(code: CodeType, line: int) -> dict[str, Any]:
     return {"file": code.co_filename, "line": line, "function": code.co_qualname}
 
 
+def own_code(function: Any) -> CodeType | None:
+    """Return the user's code behind a function, a partial or a callable object; None where a library wrote it."""
+    function = getattr(function, "func", function)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return code if isinstance(code, CodeType) and is_user_code(code) else None
+
+
 def creation(frame: FrameType | None) -> dict[str, Any]:
     """The line of the user's code that made an object, and its variable: file, line, function and variable.
 

@@ -92,6 +92,7 @@ _KNOWN: Final = (
         "Store the data as arrays: give columns of nested lists the features Array2D or Array3D, and keep the result "
         "of with_format() that the training reads; or convert all items once to tensors.",
         ("datasets.formatting.", "datasets.features.", "datasets.table."),
+        of="Dataset",
     ),
     # https://huggingface.co/docs/datasets/about_map_batch
     KnownCure(

@@ -6,7 +6,7 @@ Every reader of a run relies on these types. A fact that is not declared here is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from profiler.core.errors import Notice
 from profiler.core.files import fitting
@@ -136,6 +136,7 @@ class Padding(TypedDict):
     elements: Positive
     padding: Natural
     ids: list[int]
+    line: NotRequired[Place | None]
 
 
 class _Sharded(TypedDict):

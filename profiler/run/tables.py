@@ -134,6 +134,8 @@ OPERATORS: Final = "operators"
 SETTINGS: Final = "setting_lines"
 """Name of the fact with the lines that change settings which slow steps (threads, anomaly, float64, profiler), or make
 objects with such settings (threads, processes, and names of classes)."""
+MADE_BY: Final = " of an object"
+"""End of a name in SETTINGS: a constructor made the objects. The line is the one that called the constructor."""
 OF_THREAD: Final = "thread "
 """Before the number of a thread: the name in that fact of the line that started it."""
 COUNTED_STEPS: Final = 5

@@ -10,6 +10,7 @@ that made each. The counter `batch_items` has the items of batches, the fact `pa
 
 from __future__ import annotations
 
+import dis
 import threading
 import weakref
 from collections import UserDict
@@ -21,7 +22,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from profiler.agent.hooks.syncs import LOADING, OPEN
-from profiler.agent.patching import STATE, Hook, assigned_variable, caller, code_line, patch, user_frame
+from profiler.agent.patching import STATE, Hook, assigned_variable, caller, code_line, own_code, patch, user_frame
 from profiler.agent.recorder import Recorder, Region
 from profiler.run.tables import BATCH_ITEMS, BoundaryKind
 
@@ -130,7 +131,7 @@ def _requested(
                 begin = recorder.begin_clocked("data", depth)
             batch = original(self)
             if begin:
-                batches.look_at(batch, name, recorder)
+                batches.look_at(batch, name, getattr(self, "_collate_fn", None), recorder)
             return batch
         except StopIteration:
             ended = 1
@@ -269,20 +270,22 @@ class BatchContents:
         self._counts: dict[str, int] = {}
         self._padding: dict[str, dict[str, Any]] = {}
 
-    def look_at(self, batch: Any, loader: str, recorder: Recorder) -> None:
+    def look_at(self, batch: Any, loader: str, collate: Any, recorder: Recorder) -> None:
         """Count the items of a batch; look for padding in a few. About 3 µs."""
         try:
             if items := count_items(batch):
                 recorder.count(BATCH_ITEMS, items)
             number = self._counts[loader] = self._counts.get(loader, 0) + 1
             if number in _SAMPLED and len(self._counts) <= _MAX_PADDING_LOADERS:
-                self._look_for_padding(batch, loader, recorder)
+                self._look_for_padding(batch, loader, collate, recorder)
         except Exception as error:  # noqa: BLE001 - the edge to the program, which goes on; the run's status reports it
             recorder.hook_errors["loader"] = f"{type(error).__name__}: {error}"
 
-    def _look_for_padding(self, batch: Any, loader: str, recorder: Recorder) -> None:
+    def _look_for_padding(self, batch: Any, loader: str, collate: Any, recorder: Recorder) -> None:
         nothing = {"batches": 0, "padded_batches": 0, "elements": 0, "padding": 0, "ids": []}
         fact = self._padding.setdefault(loader, nothing)
+        if "line" not in fact:
+            fact["line"] = padding_line(own_code(collate))
         fact["batches"] += 1
         if (seen := padding(batch)) is not None:
             elements, padded, padding_id = seen
@@ -307,6 +310,14 @@ def count_items(batch: Any) -> int:
     """The first dimension that all tensors of a batch share; 0 where they share none. About 2 µs."""
     sizes = {int(tensor.shape[0]) for tensor in tensors(batch) if tensor.ndim}
     return sizes.pop() if len(sizes) == 1 else 0
+
+
+def padding_line(code: CodeType | None) -> dict[str, Any] | None:
+    """Return the first line of a collate function that names something with `pad`, such as `pad_sequence`."""
+    for each in dis.get_instructions(code) if code is not None else ():
+        if isinstance(each.argval, str) and "pad" in each.argval.lower() and each.positions and each.positions.lineno:
+            return code_line(code, each.positions.lineno) if code is not None else None
+    return None
 
 
 def padding(batch: Any) -> tuple[int, int, int] | None:

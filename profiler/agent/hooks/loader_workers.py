@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, cast
 
 from profiler.agent.hooks.syncs import OPEN, enter_worker
-from profiler.agent.patching import STATE, Hook, is_user_code, patch
+from profiler.agent.patching import STATE, Hook, is_user_code, own_code, patch
 from profiler.agent.recorder import Recorder, Region, now
 from profiler.run.tables import WORKER_OF, CallKind
 
@@ -90,7 +90,7 @@ def _collating(original: Callable[..., None]) -> Callable[..., None]:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         collate = self.collate_fn
-        code, reference = _code_of(collate), weakref.ref(self)
+        code, reference = own_code(collate), weakref.ref(self)
         setattr(self, _COLLATE, code)
 
         def timed(batch: Any) -> Any:
@@ -138,13 +138,6 @@ def _fetching(original: Callable[..., Any], methods: tuple[str, ...]) -> Callabl
             recorder.region("dataset", begin, depth)
 
     return fetch
-
-
-def _code_of(function: Any) -> CodeType | None:
-    """The code of the user's function, or of the function behind a partial or a callable object."""
-    function = getattr(function, "func", function)
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    return code if isinstance(code, CodeType) and is_user_code(code) else None
 
 
 def _working(original: Callable[..., None]) -> Callable[..., None]:

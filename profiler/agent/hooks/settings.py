@@ -15,8 +15,8 @@ from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from profiler.agent.hooks._profiler_window import ProfilerWindow
-from profiler.agent.patching import STATE, Hook, caller, patch, user_line
-from profiler.run.tables import OF_THREAD, SETTINGS
+from profiler.agent.patching import STATE, Hook, caller, patch, user_frame, user_line
+from profiler.run.tables import MADE_BY, OF_THREAD, SETTINGS
 
 _lines: Final[dict[str, dict[str, Any]]] = {}
 _makers: Final[dict[str, list[dict[str, Any]]]] = {}
@@ -31,6 +31,7 @@ _CONSTRUCTORS: Final = {
     "torch.nn.parallel.distributed": ("DistributedDataParallel", "__init__"),
     "torch.amp.grad_scaler": ("GradScaler", "__init__"),
     "torch.optim.optimizer": ("Optimizer", "__init__"),
+    "datasets.arrow_dataset": ("Dataset", "set_format"),  # with_format() calls it
 }
 """Module -> a class whose arguments advice may be about, and the method that makes its objects, also of a subclass."""
 
@@ -112,12 +113,21 @@ def _noting_maker(name: str, original: Callable[..., None]) -> Callable[..., Non
         own = {getattr(each, "__code__", None) for each in methods}
         while frame is not None and frame.f_code in own:
             frame = frame.f_back
-        line, lines = user_line(frame), _makers.setdefault(name, [])
-        if line is not None and line not in lines:
-            lines.append(line)
-            _write()
+        frame = user_frame(frame)
+        _note_maker(name, user_line(frame))
+        while frame is not None and frame.f_code.co_name.startswith("<"):  # a comprehension has a frame in Python 3.11
+            frame = frame.f_back
+        if frame is not None and frame.f_code.co_name == "__init__":  # the number is often an argument of this object
+            _note_maker(f"{name}{MADE_BY}", user_line(frame.f_back))
 
     return initialize
+
+
+def _note_maker(name: str, line: dict[str, Any] | None) -> None:
+    lines = _makers.setdefault(name, [])
+    if line is not None and line not in lines:
+        lines.append(line)
+        _write()
 
 
 def _has_float64(values: Sequence[Any]) -> bool:

@@ -40,6 +40,8 @@ from profiler.diagnose.rules._input import (
     prepared_costs,
     quota_step_time,
 )
+from profiler.run.code_origin import relative_site
+from profiler.run.model import Site
 
 _OPENING: Final = frozenset(
     (
@@ -290,7 +292,9 @@ def padding(costs: StepCosts) -> Claim | RunClaim | None:
     if share <= _MUCH_PADDING:
         return None
     values = {"padding": share, "batches": seen["padded_batches"], "id": seen["ids"][0]}
-    sites = made_sites(costs, ())
+    info, line = costs.analysis.info, seen.get("line")
+    pads = relative_site(Site.from_fact(line), info.project or info.cwd) if line else None
+    sites = largest_sites([pads, *made_sites(costs, ())])
     computing = sum(phase.seconds_per_step for phase in costs.analysis.phases if phase.name in ("forward", "backward"))
     if costs.has_queue or not computing:  # what a device computes is in no category of the host
         return RunClaim(sites=sites, values=values, confidence=Confidence.MEDIUM)

@@ -26,7 +26,7 @@ from profiler.diagnose.rule import (
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.diagnose.rules._input import rank_count
 from profiler.run.model import Site
-from profiler.run.tables import MEMORY_FILL, OPERATORS, SETTINGS
+from profiler.run.tables import MADE_BY, MEMORY_FILL, OPERATORS, SETTINGS
 
 
 def setting_line(costs: StepCosts, name: str) -> tuple[Site, ...]:
@@ -279,7 +279,8 @@ def processes_share_cores(costs: StepCosts) -> Claim | None:
     if claimed <= 0:
         return None
     values = {"beside": beside, "cores": cores, "alone": "them" if costs.fact("omp_num_threads") == "1" else None}
-    return Claim({"core": waits.part(claimed / waits.seconds)}, setting_line(costs, "processes"), values, is_most=True)
+    sites = (*setting_line(costs, "processes"), *setting_line(costs, f"processes{MADE_BY}"))
+    return Claim({"core": waits.part(claimed / waits.seconds)}, sites, values, is_most=True)
 
 
 @rule(

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profiler.agent.hooks.loader import count_items, padding, padding_of_rows  # noqa: E402
+from profiler.agent.hooks.loader import count_items, padding, padding_line, padding_of_rows  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,21 @@ def test_only_token_ids_are_looked_at() -> None:
     assert padding(rows.float()) is None
     assert padding(rows[:, :4]) is None
     assert padding(rows[0]) is None
+
+
+def collate(rows: list[torch.Tensor]) -> torch.Tensor:
+    rows = [row[:512] for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+
+
+def stack(rows: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(rows)
+
+
+def test_the_line_that_pads() -> None:
+    line = padding_line(collate.__code__)
+    assert line is not None
+    assert line["line"] == collate.__code__.co_firstlineno + 2
+    assert line["function"] == "collate"
+    assert padding_line(stack.__code__) is None, "nothing there pads"
+    assert padding_line(None) is None, "a library made the batch"

@@ -14,7 +14,7 @@ import pytest
 
 from profiler.agent.hooks import settings
 from profiler.agent.patching import STATE
-from profiler.run.tables import OF_THREAD, SETTINGS
+from profiler.run.tables import MADE_BY, OF_THREAD, SETTINGS
 from tests.fakes.watched import watched
 
 torch = pytest.importorskip("torch")
@@ -91,9 +91,25 @@ def test_the_only_line_that_makes_processes_is_recorded(tmp_path: Path) -> None:
         assert "processes" not in facts.get(SETTINGS, {}), "these are workers of a loader"
         made = [OfProgram() for _ in range(2)]
         assert "made = " in source_of(facts[SETTINGS]["processes"])
+        assert f"processes{MADE_BY}" not in facts[SETTINGS], "the program made the process itself"
         other = multiprocessing.Process(target=len)
         assert "processes" not in facts[SETTINGS], "nothing tells which of them is slow"
     assert made[0].name != other.name
+
+
+class Games:
+    def __init__(self, count: int) -> None:
+        self.all = [multiprocessing.Process(target=len) for _ in range(count)]
+
+
+def test_the_line_that_makes_an_object_with_processes_is_recorded(tmp_path: Path) -> None:
+    with watched(tmp_path, (settings.PLUGIN, threading), (settings.PLUGIN, multiprocessing.process)):
+        assert STATE.recorder is not None
+        games = Games(2)
+        lines = STATE.recorder.hook_facts[SETTINGS]
+    assert len(games.all) == 2
+    assert "self.all = " in source_of(lines["processes"])
+    assert "games = " in source_of(lines[f"processes{MADE_BY}"])
 
 
 class OfUser(torch.nn.parallel.DistributedDataParallel):  # type: ignore[misc]

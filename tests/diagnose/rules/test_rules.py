@@ -56,7 +56,7 @@ from profiler.diagnose.rules.ranks import forward_before
 from profiler.diagnose.rules.reads import cure_of_read
 from profiler.report.finding_text import doubt_text, finding_sentence, finding_text, not_judged_text
 from profiler.run.model import MadeObject, RunInfo, Site, StepDefinition, StepKind
-from profiler.run.tables import SETTINGS
+from profiler.run.tables import MADE_BY, SETTINGS
 
 SITE = Site("train.py", 14, "Images.__getitem__")
 
@@ -542,6 +542,8 @@ def test_batches_that_are_mostly_padding() -> None:
     assert found(padded()) == ["padding"]
     assert first(padded()).gain == pytest.approx(1 / 0.7), "half of the passes, with 20% of padding left"
     assert first(padded()).sites == (TEXTS.site,)
+    pads = {"file": "train.py", "line": 4, "function": "collate"}
+    assert first(padded(line=pads)).sites == (Site("train.py", 4, "collate"), TEXTS.site)
     assert first(padded()).confidence is Confidence.MEDIUM, "the ids of a few batches may mean something else"
     assert found(padded(padding=150)) == []
     assert found(padded(ids=[0, 7])) == [], "it may be no padding"
@@ -1503,6 +1505,11 @@ def test_processes_of_the_program_take_cores() -> None:
     alone = first(with_facts(of_program, omp_num_threads="1"))
     assert "set_num_threads" not in finding_text(alone).fix
     assert "set_num_threads" in finding_text(first(of_program)).fix
+    made = {
+        "processes": {"file": "train.py", "line": 4, "function": "Games.__init__"},
+        f"processes{MADE_BY}": {"file": "train.py", "line": 9, "function": "main"},
+    }
+    assert [site.line for site in first(with_facts(of_program, setting_lines=made)).sites] == [4, 9]
     workers = LoaderUse(batches=1.0, starts=0.0, workers=2)
     assert "processes-share-cores" not in found(replace(of_program, loader=workers))
 
