@@ -234,7 +234,10 @@ def creation(frame: FrameType | None) -> dict[str, Any]:
 
     :param frame: the innermost frame of the object's constructors.
     """
-    while frame is not None and not is_user_code(frame.f_code) and frame.f_code.co_name in ("__init__", "init"):
+    while frame is not None and not is_user_code(frame.f_code):
+        is_ours = frame.f_code.co_filename.startswith(PACKAGE)  # a hook around a constructor
+        if not is_ours and frame.f_code.co_name != "__init__":
+            break
         frame = frame.f_back
     if frame is None or not is_user_code(frame.f_code):
         return {}

@@ -348,6 +348,21 @@ def _cure_of(place: Place, does: set[str], *, outside: bool) -> str:
     return next(own, "") or next((known.text for known in fitting if known.is_about(place.called_by)), "")
 
 
+DENORMAL: Final = (
+    "Many numbers of the model or of its optimizer's state are denormal: closer to 0 than 1.2e-38. Processors may "
+    "compute many times slower with them. Call torch.set_flush_denormal(True) before the training, or use less weight "
+    "decay."
+)
+"""What helps where numbers are denormal: https://docs.pytorch.org/docs/stable/generated/torch.set_flush_denormal.html"""
+_MANY_DENORMAL: Final = 0.02
+"""Share of the sampled numbers from which denormal ones are told. A choice."""
+
+
+def has_denormal_numbers(facts: Mapping[str, Any]) -> bool:
+    """Whether many of the sampled parameters and numbers of the optimizer's state are denormal."""
+    return facts.get("denormal", 0.0) >= _MANY_DENORMAL
+
+
 def cure_of_function(name: str, *, outside: bool = False) -> str:
     """What helps against the time in a function, as module and name; empty where nothing is known."""
     return next((known.text for known in _KNOWN if known.is_about(name) and known.holds(outside=outside)), "")

@@ -44,7 +44,7 @@ from profiler.diagnose.device import (
     too_few_launches,
     trace_category,
 )
-from profiler.diagnose.known_cures import known_cure, largest_cure
+from profiler.diagnose.known_cures import DENORMAL, has_denormal_numbers, known_cure, largest_cure
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     CODE_OF,
@@ -120,9 +120,19 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
     part = largest_cure(group.lines.functions(step))
     cure = part.most_of(share) if share >= NAMED else ""
+    if not cure and name in ("compute", UPDATE) and has_denormal_numbers(costs.analysis.info.facts):
+        cure = DENORMAL
+        found = replace(found, cure_site=_only_optimizer(costs))
     if not cure and part.share >= NAMED:
         values["part_cure"], found = part.text, replace(found, cure_site=part.site)
     return replace(found, costs=group.categories, places=places, known_cure=cure, left_out=1.0 - step / costs.seconds)
+
+
+def _only_optimizer(costs: StepCosts) -> Site | None:
+    """Return the line that makes the only optimizer of the program."""
+    optimizers = costs.fact("optimizers") or ()
+    lines = [each for each in optimizers if each.get("file")]
+    return Site.from_fact(lines[0]) if len(optimizers) == len(lines) == 1 else None
 
 
 def _reflects_device(name: str, costs: StepCosts) -> bool:

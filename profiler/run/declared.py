@@ -197,6 +197,7 @@ class Facts(TypedDict, total=False):
     counted: bool
     debug_variables: dict[str, str]
     default_dtype: str
+    denormal: float
     device: str | None
     engine: str
     float64_parameters: float

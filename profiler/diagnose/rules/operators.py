@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
 from profiler.analyse.model import BACKWARD, UPDATE, OperatorLine, Stage
 from profiler.core.errors import Notice
 from profiler.core.syntax import called_functions, line_nodes
+from profiler.diagnose.known_cures import has_denormal_numbers
 from profiler.diagnose.model import MOST, NAMED, WORTH_NAMING
 from profiler.diagnose.rule import (
     MAX_SITES,
@@ -119,13 +120,6 @@ _REMAINING: Final = 0.25
 of a million (torch 2.13, one core of an EPYC)."""
 
 
-_TENSOR_S, _ELEMENT_S = 30e-6, 5e-9
-"""Seconds of the update for each tensor and for each element. Measured: 19 to 28 µs with tensors of 64 elements, 2.6 to
-4.2 ns with tensors of 16,384 and of a million, 7 ns with one of 8 million (torch 2.13, one core of a Xeon)."""
-_DENORMAL: Final = 2.5
-"""Times as long as both from which numbers may be denormal. Measured: 21 ns for each element where the averages are."""
-
-
 def _optimizer(costs: StepCosts) -> dict[str, Any] | None:
     """The only optimizer, where a fused one can do the same."""
     optimizers = costs.fact("optimizers")
@@ -134,16 +128,6 @@ def _optimizer(costs: StepCosts) -> dict[str, Any] | None:
     optimizer: dict[str, Any] = optimizers[0]
     is_fit = optimizer["class"] in _FUSED and optimizer["devices"] == ["cpu"] and not optimizer["differentiable"]
     return optimizer if is_fit and _has_fused(str(costs.fact("torch") or "")) else None
-
-
-def _may_be_denormal(costs: StepCosts, optimizer: Mapping[str, Any], seconds: float) -> bool:
-    tensors, elements = optimizer["tensors"], optimizer["elements"]
-    # of small tensors the calls take most, whose time depends on the machine; ranks share caches, and threads without a
-    # core wait for each other
-    is_disturbed = costs.number("torch_threads") != 1 and costs.cost("core").seconds >= NAMED * costs.seconds
-    is_other = bool(costs.analysis.ranks or costs.number("float64_parameters") or optimizer.get("amsgrad"))
-    calls, work = float(tensors * _TENSOR_S), float(elements * _ELEMENT_S)
-    return not is_other and not is_disturbed and work > calls and seconds > _DENORMAL * (calls + work)
 
 
 def _has_fused(version: str) -> bool:
@@ -168,8 +152,7 @@ _UPDATES: Final = ("_single_tensor_", "_multi_tensor_", "_fused_")
         "{share:share} of each step goes to the update of {tensors:n tensor}.",
         "They are in {groups:count} groups, of which neither foreach nor fused has several tensors to update at once.",
         "The groups have {settings:count} different settings.",
-        "It takes {each:time} per element, several times as long as usual.",
-        "{denormal} may be denormal: see whether torch.set_flush_denormal(True) helps.",
+        "Of sampled numbers, {denormal:share} are denormal: see whether torch.set_flush_denormal(True) helps.",
     ),
     "Let one call update all of them.",
     fixes=(
@@ -198,7 +181,6 @@ def single_tensor_optimizer(costs: StepCosts) -> Claim | None:
     if made and made.source and name not in made.source:  # a library makes the optimizer below that line
         made = None
     is_chosen = optimizer["foreach"] is False or optimizer["fused"] is False
-    is_denormal = _may_be_denormal(costs, optimizer, sum(cost.low for cost in claimed.values()))
     of_fused = _REMAINING if optimizer["fused"] else _OF_GROUPS
     return Claim(
         claimed,
@@ -212,8 +194,7 @@ def single_tensor_optimizer(costs: StepCosts) -> Claim | None:
             "groups": groups if in_groups else None,
             "settings": settings if in_groups and settings > 1 else None,
             "is_one_group": None if in_groups else True,
-            "each": total / optimizer["elements"] if is_denormal else None,
-            "denormal": "Its numbers" if is_denormal else None,
+            "denormal": costs.fact("denormal") if has_denormal_numbers(costs.analysis.info.facts) else None,
         },
         remaining=(max(of_fused, settings / groups) if in_groups else _REMAINING) * total,
         method=GainMethod.ESTIMATE,

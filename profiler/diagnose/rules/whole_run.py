@@ -9,7 +9,7 @@ from profiler.analyse.finding import Confidence
 from profiler.analyse.ledger.cells import Cell, Ledger, Owner, Quartiles
 from profiler.analyse.ledger.cells import Period as LedgerPeriod
 from profiler.analyse.model import BACKWARD, LOADED_MACHINE, UPDATE, Period, Stage
-from profiler.diagnose.known_cures import cure_of_function
+from profiler.diagnose.known_cures import DENORMAL, cure_of_function, has_denormal_numbers
 from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import MAX_SITES, RunClaim, StepCosts, rule
 from profiler.run.model import Site
@@ -219,6 +219,7 @@ def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
     "Look for what grows, such as a list or a deque, a file that is written anew, or handlers and hooks that are added "
     "again. Append, copy, send or compute only what is new, and keep only what is needed, such as a running mean.",
     fixes=(
+        "{denormal}",
         (
             "If texts, images or batches become larger on purpose, nothing is wrong. Else look for tensors that are "
             "appended to, hooks that are added again, and graphs that are kept, in what runs at {torch:place}. If "
@@ -251,6 +252,8 @@ def growing_steps(costs: StepCosts) -> RunClaim | None:
         values["phases"] = len(ledger.usual_phases)
     if costs.fact("device") != "cpu":
         values |= {"torch": None, "phases": None}
+    elif has_denormal_numbers(costs.analysis.info.facts):
+        values["denormal"] = DENORMAL
     sites = (values["site"],) if values.get("site") else ()
     share, of_steps = share_of_run(costs, more * steps), 3.0 * more / (first + middle + last)
     return RunClaim(more * steps, share, sites, values, Confidence.MEDIUM, of_steps=of_steps)

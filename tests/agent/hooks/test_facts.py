@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import facts
+from profiler.agent.hooks import facts, settings
 from profiler.agent.patching import STATE
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import BoundaryKind
@@ -129,6 +129,29 @@ def test_facts_of_the_first_steps_are_read_when_the_program_has_set_them(tmp_pat
         assert "anomaly_detection" not in known
 
 
+def test_denormal_numbers_of_an_optimizer_are_seen(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+    with watched(tmp_path, (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), level="light"):
+        recorder = STATE.recorder
+        assert recorder is not None
+        weights = torch.nn.Parameter(torch.ones(100))
+        adam = torch.optim.Adam([weights], lr=0.0)
+        weights.grad = torch.full((100,), 1e-20)  # its square is denormal
+        recorder.record_boundary(BoundaryKind.OPTIMIZER, "Adam")
+        recorder.record_boundary(BoundaryKind.OPTIMIZER, "Adam")
+        assert "denormal" not in recorder.hook_facts
+        adam.step()
+        recorder.on_mode.append(lambda: None)
+        for _ in range(18):
+            recorder.record_boundary(BoundaryKind.OPTIMIZER, "Adam")
+        assert "denormal" not in recorder.hook_facts, "these operators would be counted"
+        recorder.on_mode.clear()
+        for _ in range(80):
+            recorder.record_boundary(BoundaryKind.OPTIMIZER, "Adam")
+        assert recorder.hook_facts["denormal"] == pytest.approx(1 / 3, abs=0.001), "of three tensors, one"
+
+
 def test_parameters_are_looked_at_in_the_first_steps_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     optimizer = pytest.importorskip("torch.optim.optimizer")
@@ -191,7 +214,8 @@ def test_the_settings_of_optimizers_and_switches_that_are_off_again(
     optimizer = pytest.importorskip("torch.optim.optimizer")
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
-    with watched(tmp_path, (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), level="light"):
+    hooks = (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), (settings.PLUGIN, optimizer)  # both see it made
+    with watched(tmp_path, *hooks, level="light"):
         recorder = STATE.recorder
         assert recorder is not None
         adam = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(3))], foreach=False)

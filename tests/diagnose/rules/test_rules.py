@@ -1201,21 +1201,22 @@ def test_an_optimizer_that_updates_one_tensor_after_the_other() -> None:
     assert found(with_facts(with_frame(step(compute=1.0), "adamw", "torch/optim/adamw.py", 0.4, compute=0.4))) == []
 
 
-def test_an_update_that_takes_many_times_as_long_as_usual_may_be_of_denormal_numbers() -> None:
-    def evidence_of(seconds_of_update: float, **facts: Any) -> str:
-        optimizer = {"tensors": 6, "elements": 2_000_000} | facts.pop("optimizer", {})
-        given = with_facts(with_optimizer(seconds_of_update / 0.1, **optimizer), **({"torch_threads": 1} | facts))
-        found = next(each for each in causes(given) if each.rule.name == "single-tensor-optimizer")
-        assert finding_text(found).code == "optimizer = AdamW(..., fused=True)"
-        return " ".join(finding_text(found).evidence)
-
-    assert "set_flush_denormal" in evidence_of(0.04)
-    assert "20.0 ns per element" in evidence_of(0.04)
-    assert "denormal" not in evidence_of(0.02)
-    assert "denormal" not in evidence_of(0.04, float64_parameters=1.0)
-    assert "denormal" not in evidence_of(0.04, optimizer={"amsgrad": True})
-    assert "denormal" not in evidence_of(0.04, optimizer={"tensors": 200, "elements": 12_800}), "its tensors are small"
-    assert "denormal" not in evidence_of(0.04, optimizer={"tensors": 0, "elements": 0})
+def test_denormal_numbers_are_told_where_they_are_computed_with() -> None:
+    of_update = first(with_facts(with_optimizer(0.4), denormal=0.3))
+    assert "Of sampled numbers, 30% are denormal" in " ".join(finding_text(of_update).evidence)
+    assert "denormal" not in " ".join(finding_text(first(with_facts(with_optimizer(0.4), denormal=0.01))).evidence)
+    computing = with_facts(step(compute=1.0), optimizers=[ADAM], device="cpu")
+    told, healthy = (
+        next(each for each in find(analysis).findings if each.rule.name == "compute")
+        for analysis in (with_facts(computing, denormal=0.3), computing)
+    )
+    assert "set_flush_denormal" in finding_text(told).fix
+    assert told.cure_site is not None
+    assert told.cure_site.place == (ADAM["file"], ADAM["line"])
+    assert "set_flush_denormal" not in finding_text(healthy).fix
+    growing = of_growth(grown(0.01, 0.02, 0.04, device="cpu", denormal=0.3, lines=(line_cell(7, 0.7),)))
+    assert growing is not None
+    assert finding_text(growing).fix.startswith("Many numbers of the model")
 
 
 def with_groups(function: str = "_multi_tensor_adamw", **changes: Any) -> Analysis:
