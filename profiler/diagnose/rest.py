@@ -164,6 +164,8 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
         return groups[category, ""]
 
     for category, whole in costs.categories.items():
+        if not whole.seconds:  # samples alone do not give it any time
+            continue
         for part, seconds in board.free(category):
             cell = part.cell if part else None
             # the samples that tell a category from others tell so for all of its cells together

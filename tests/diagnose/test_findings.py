@@ -255,6 +255,14 @@ def test_the_rest_of_a_stage_is_told_as_its_rest() -> None:
     assert told == {"part": (0.3, None), "evaluation": (0.3, True), "compute": (0.4, False)}
 
 
+def test_samples_of_a_category_without_time_are_no_finding() -> None:
+    ledger = Ledger(
+        (cell(7, "compute", 10.0), cell(8, "python", 0.1)), {(0, MAIN, Period.STEPS): 10.1}, steps={MAIN: 10}
+    )
+    found = find(replace(analysis(compute=1.0, python=0.0), ledger=ledger), ())[0]
+    assert [each.rule.name for each in found] == ["compute"]
+
+
 def test_the_rest_of_a_library_around_the_phases_is_told_as_its_code() -> None:
     def of_library(kind: str, phase: str, seconds: float) -> Cell:
         inside = "fitkit.clip.Clip.__call__"
