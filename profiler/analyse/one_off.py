@@ -31,8 +31,8 @@ MOST_ONE_OFFS: Final = 2
 EXPLAINED: Final = 0.5
 """Share of the extra time of a step from which recorded work with a known period explains it."""
 _PERIODIC: Final = (Stage.EVALUATION, Stage.ROLLOUT, Stage.CHECKPOINT, LOADER_START)
-"""Recorded work that recurs in a longer run although a short one shows it once. So does collecting garbage, where the
-whole run has more than MOST_ONE_OFFS long collections."""
+"""Recorded work that recurs in a longer run although a short one shows it once. So does collecting garbage, where more
+than MOST_ONE_OFFS steps have a long collection. An import may have many of them in one step."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -74,7 +74,11 @@ def _one_offs(run: Run, window: Window) -> list[int]:
     stacks = Stacks(run)
     recorded = recorded_spans(stacks, window, stage_spans(stacks, window))
     collections = recorded[GARBAGE_COLLECTION]
-    often = (collections.end - collections.begin >= LEAST_NS).sum() > MOST_ONE_OFFS
+    begins = collections.begin[collections.end - collections.begin >= LEAST_NS]
+    begins = begins[begins >= window.begin[0]]
+    step = np.searchsorted(window.begin, begins, side="right") - 1
+    is_inside = begins < window.end[step]
+    often = len(np.unique(step[is_inside])) + (~is_inside).sum() > MOST_ONE_OFFS
     for name in (*_PERIODIC, GARBAGE_COLLECTION) if often else _PERIODIC:
         spans = recorded.get(name)
         if spans is not None:

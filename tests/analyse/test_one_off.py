@@ -105,6 +105,14 @@ def test_long_collections_that_recur_in_the_run_are_no_one_offs() -> None:
     assert analysed(builder).one_offs is None
 
 
+def test_long_collections_of_one_step_are_a_part_of_its_work() -> None:
+    builder = recorded({12: (IMPORT, 800.0)})
+    for part in range(4):
+        begin = round(13 * USUAL_MS * MS) + 200 * part * MS
+        builder.region(GARBAGE_COLLECTION, begin, begin + 150 * MS)
+    assert analysed(builder).one_offs.count == 1
+
+
 def test_recurring_work_beside_one_large_step_is_measured() -> None:
     extra = dict.fromkeys(range(4, 30, 5), (FIGURE, 600.0)) | {12: (IMPORT, 5_000.0)}
     analysis = analysed(recorded(extra))
