@@ -360,7 +360,7 @@ _MANY_DENORMAL: Final = 0.02
 
 def has_denormal_numbers(facts: Mapping[str, Any]) -> bool:
     """Whether many of the sampled parameters and numbers of the optimizer's state are denormal."""
-    return facts.get("denormal", 0.0) >= _MANY_DENORMAL
+    return float(facts.get("denormal") or 0.0) >= _MANY_DENORMAL
 
 
 def cure_of_function(name: str, *, outside: bool = False) -> str:
