@@ -117,6 +117,25 @@ _KNOWN: Final = (
         ("transformers.tokenization_python.", "transformers.models.bert.tokenization"),
         anywhere=True,
     ),
+    # https://huggingface.co/docs/accelerate/package_reference/accelerator: gather_for_metrics
+    KnownCure(
+        "Gather metrics only in the steps that log them: keep them on each rank in between, as tensors, and gather "
+        "several of them in one call. All ranks must gather in the same steps.",
+        ("accelerate.utils.operations._gpu_gather", "accelerate.utils.operations.gather",
+         "accelerate.accelerator.Accelerator.gather"),
+    ),
+    # https://lightning.ai/docs/torchmetrics/stable/references/metric.html: dist_sync_on_step
+    KnownCure(
+        "Let metrics synchronize when they are computed, at the end of an epoch, and not in each step: leave "
+        "dist_sync_on_step=False, or call update() in the steps.",
+        ("torchmetrics.metric.Metric._sync_dist", "torchmetrics.utilities.distributed."),
+    ),
+    # https://lightning.ai/docs/pytorch/stable/extensions/logging.html: sync_dist
+    KnownCure(
+        "Log without sync_dist=True in each step, or log with on_step=False and on_epoch=True: each such value is a "
+        "collective of its own.",
+        ("lightning.fabric.utilities.distributed._sync_ddp", "lightning_fabric.utilities.distributed._sync_ddp"),
+    ),
     # https://docs.wandb.ai/ref/python/watch
     KnownCure(
         "Watch less often, or not at all: wandb.watch(model, log_freq=...), in steps.", ("wandb.integration.torch.",)

@@ -165,6 +165,19 @@ def test_a_cure_for_a_part_of_computing_is_told_at_its_line() -> None:
     assert not known_cure((others, average), 0.7), "it is no cure for most of it"
 
 
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("accelerate.utils.operations._gpu_gather", "Gather metrics only in the steps that log them"),
+        ("torchmetrics.utilities.distributed.gather_all_tensors", "dist_sync_on_step=False"),
+        ("lightning.fabric.utilities.distributed._sync_ddp", "on_epoch=True"),
+    ],
+)
+def test_collectives_of_metrics(function: str, words: str) -> None:
+    assert words in cure_of_function(function)
+    assert not cure_of_function("accelerate.accelerator.Accelerator.backward"), "gradients must be exchanged"
+
+
 def test_json_that_a_function_reads_and_writes_anew_is_one_cause() -> None:
     def place(line: int, source: str, share: float) -> Place:
         return Place(Site("train.py", line, "write_status", source), share)
