@@ -30,12 +30,21 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.commands": (
         "profiler.check",
         "profiler.knockout",
+        "profiler.lint",
         "profiler.exact.model",
         "profiler.report",
         "profiler.diagnose",
         "profiler.analyse",
         "profiler.run",
         "profiler.record",
+        "profiler.core",
+    ),
+    "profiler.lint": (
+        "profiler.check",
+        "profiler.report.text",
+        "profiler.diagnose",
+        "profiler.analyse",
+        "profiler.run",
         "profiler.core",
     ),
     "profiler.check": (
@@ -221,6 +230,7 @@ NUMPY_AT_THE_TOP = (
     "profiler.analyse",
     "profiler.diagnose",
     "profiler.check",
+    "profiler.lint",
     "profiler.report",
     "profiler.record.live_steps",
 )

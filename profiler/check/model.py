@@ -324,46 +324,6 @@ class WorseCause:
     """The counter that rose at the line; empty: the time of steps shows it."""
 
 
-class LibraryLine(NamedTuple):
-    """A line of a library that a line of the program calls."""
-
-    file: str
-    line: int
-    function: str
-    source: str
-    """Its text; empty: it was not recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class LintFinding:
-    """A line at which a rule that needs no clock recognizes its cause."""
-
-    rule: str
-    title: str
-    """The cause in one sentence."""
-    change: Change
-    """The line, with what it counts per step as `after`."""
-    fix: str
-    """What to do about it."""
-    instead: str = ""
-    """What to write instead, as code; empty: the rule has a sentence only."""
-    library: LibraryLine | None = None
-    """The line of a library that makes the call, where the line calls a library."""
-    made_at: LibraryLine | None = None
-    """The line that makes the object whose method waits there, such as an optimizer, where it is the only one."""
-
-
-@dataclass(frozen=True, slots=True)
-class LintResult:
-    """What a few steps of a program were found to do."""
-
-    findings: tuple[LintFinding, ...]
-    steps: int
-    """Counted steps."""
-    syncs: float
-    """Waits for the device per step."""
-
-
 @dataclass(frozen=True, slots=True)
 class Hunk:
     """Neighboring lines of a file that differ between the base and the candidate, with three lines around them."""

@@ -44,7 +44,7 @@ class LintCommand:
         add("words", nargs=argparse.REMAINDER, metavar=words, help="the training script, started with this Python")
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.check.modes.lint import lint, lint_json, lint_lines, without_known, write
+        from profiler.lint import lint, lint_json, lint_lines, without_known, write
         from profiler.report.text import plural
 
         words = args.words[1:] if args.words[:1] == ["--"] else args.words

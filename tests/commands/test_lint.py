@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from profiler import lint
 from profiler.__main__ import main
-from profiler.check.model import Change, CountedLine, LibraryLine, LintFinding, LintResult
-from profiler.check.modes import lint
-from profiler.check.modes.lint import find, lint_json, lint_lines, pinned_copy
+from profiler.check.model import Change, CountedLine
 from profiler.core.errors import ProfilerError
+from profiler.lint import LibraryLine, LintFinding, LintResult, find, lint_json, lint_lines, pinned_copy
 from profiler.run.model import MadeObject, Site
 from tests.commands.check_programs import make_repository
 from tests.fakes.counting import at, lines_of, one

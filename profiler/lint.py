@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 import json
+import linecache
 import os
 import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from profiler.analyse.window import measured_window, process_rows
 from profiler.check.counters.files import portable_path, root_folder
 from profiler.check.counters.lines import amounts_by_line
 from profiler.check.counters.operators import GROWTH
-from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted, LibraryLine, LintFinding, LintResult
-from profiler.check.modes.judge import Copied, copied_bytes, rule_of_line, rules
+from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted
+from profiler.check.modes.judge import copied_bytes, rule_of_line, rules
 from profiler.check.modes.sides import load_recordings
 from profiler.check.outputs import format as fmt
 from profiler.check.speed.controlled_process import Program
@@ -59,6 +60,46 @@ _COPY: Final = ("pageable", "pinned")
 """End of the operation of a wait that is a copy."""
 
 
+class LibraryLine(NamedTuple):
+    """A line of a library that a line of the program calls."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+    """Its text; empty: it was not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class LintFinding:
+    """A line at which a rule that needs no clock recognizes its cause."""
+
+    rule: str
+    title: str
+    """The cause in one sentence."""
+    change: Change
+    """The line, with what it counts per step as `after`."""
+    fix: str
+    """What to do about it."""
+    instead: str = ""
+    """What to write instead, as code; empty: the rule has a sentence only."""
+    library: LibraryLine | None = None
+    """The line of a library that makes the call, where the line calls a library."""
+    made_at: LibraryLine | None = None
+    """The line that makes the object whose method waits there, such as an optimizer, where it is the only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LintResult:
+    """What a few steps of a program were found to do."""
+
+    findings: tuple[LintFinding, ...]
+    steps: int
+    """Counted steps."""
+    syncs: float
+    """Waits for the device per step."""
+
+
 def lint(
     argv: Sequence[str],
     *,
@@ -75,6 +116,8 @@ def lint(
     :param new_since: a git revision; only lines that are new or changed since then are judged.
     :raises ProfilerError: it fails, takes too few steps, or uses none of the devices; or a rule to ignore is unknown.
     """
+    from profiler.diagnose.rules.settings import memory_fills
+
     if unknown := sorted(set(ignore) - set(rules())):
         raise ProfilerError(f"--ignore: there is no rule {unknown[0]}")
     program = Program(CANDIDATE, tuple(argv), Path.cwd(), virtual_cuda=virtual_cuda, count=True)
@@ -84,23 +127,45 @@ def lint(
         paths = record_steps(program, folder, ["lint"], steps=steps, warmup=WARMUP, patience=patience, remedy=remedy)
         recordings = load_recordings(paths, str(program.cwd))
     run, counted = recordings.runs[0], recordings.counted[0]
-    if virtual_cuda and not _uses_device(run):
+    optimizers = run.info.facts.get("optimizers")
+    devices = {device for each in optimizers for device in each["devices"]} if isinstance(optimizers, list) else set()
+    if virtual_cuda and not np.isin(run.calls["kind"], _OF_DEVICE).any() and devices <= {"cpu"}:
         raise ProfilerError(
             "the script used no CUDA device, so nothing was judged: give it its option for one, such as --device cuda, "
             "or count reads that would wait on a GPU with lint --cpu"
         )
     root = root_folder(str(program.cwd), run.info.argv)
-    usual, source = usual_lines(run, counted.steps, root), source_of(root)
-    made = makers(run, root, source)
+    usual, lines = usual_lines(run, counted.steps, root), run.info.facts.get(SETTINGS)
+
+    def source(file: str, line: int) -> str:
+        return masked_source(linecache.getline(f"{root}/{file}", line).strip())
+
+    made = {
+        name: LibraryLine(file := portable_path(at["file"], root), at["line"], at["function"], source(file, at["line"]))
+        for name, at in (lines.items() if isinstance(lines, Mapping) else ())
+    }
     objects = {(portable_path(file, root), line): used for (file, line), used in run.made.items()}
+    found = list(find(counted, source, library_lines(run, root), made, objects))
+    at = made.get("deterministic")
+    if at is not None and run.info.facts.get("fills_memory") and IGNORE not in at.source:
+        change = Change("", at.file, at.line, at.function, "", 0.0, 0.0, at.source)
+        found.append(LintFinding(memory_fills.name, memory_fills.title, change, memory_fills.fix))
     findings = (
         each
-        for each in (*find(counted, source, library_lines(run, root), made, objects), *of_settings(run, made))
+        for each in found
         if each.rule not in ignore
         and (each.change.counter in ("", *_NOT_PER_STEP) or (each.change.file, each.change.line) in usual)
     )
-    syncs = counted.totals.get("syncs", 0.0) / counted.steps
-    return LintResult(_new(findings, root, new_since), counted.steps, syncs)
+    if new_since is not None:
+        repository = Repository.find(Path(root))
+        changed = changed_lines(repository.root, repository.resolve(new_since, "--new-since"))
+        absolute = Path(root).resolve()
+        findings = (
+            each
+            for each in findings
+            if each.change.line in changed.get(os.path.normpath(absolute / each.change.file), ())
+        )
+    return LintResult(tuple(findings), counted.steps, counted.totals.get("syncs", 0.0) / counted.steps)
 
 
 def usual_lines(run: Run, steps: int, root: str) -> set[tuple[str, int]]:
@@ -143,41 +208,9 @@ def library_lines(run: Run, root: str) -> dict[Place, LibraryLine]:
     }
 
 
-def makers(run: Run, root: str, source: Callable[[str, int], str]) -> dict[str, LibraryLine]:
-    """Name of a class, or of a setting -> the only line that makes such an object, or changes it."""
-    lines = run.info.facts.get(SETTINGS)
-    return {
-        name: LibraryLine(file := portable_path(at["file"], root), at["line"], at["function"], source(file, at["line"]))
-        for name, at in (lines.items() if isinstance(lines, Mapping) else ())
-    }
-
-
-def of_settings(run: Run, made: Mapping[str, LibraryLine]) -> Iterator[LintFinding]:
-    """Findings about settings of torch that cost operators on a device."""
-    from profiler.diagnose.rules.settings import memory_fills
-
-    at = made.get("deterministic")
-    if at is not None and run.info.facts.get("fills_memory") and IGNORE not in at.source:
-        change = Change("", at.file, at.line, at.function, "", 0.0, 0.0, at.source)
-        yield LintFinding(memory_fills.name, memory_fills.title, change, memory_fills.fix)
-
-
-def _new(findings: Iterable[LintFinding], root: str, rev: str | None) -> tuple[LintFinding, ...]:
-    """The findings at lines that are new or changed since a git revision; None: all of them."""
-    if rev is None:
-        return tuple(findings)
-    repository = Repository.find(Path(root))
-    changed = changed_lines(repository.root, repository.resolve(rev, "--new-since"))
-
-    def is_new(change: Change) -> bool:
-        return change.line in changed.get(os.path.normpath(Path(root).resolve() / change.file), ())
-
-    return tuple(each for each in findings if is_new(each.change))
-
-
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """A folder that is removed at the end, but stays where an error names the output of the program in it."""
+    """Make a folder and remove it at the end, unless an error names the output of the program in it."""
     with ExitStack() as cleanup:
         folder = Path(tempfile.mkdtemp(prefix="profiler-lint-"))
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -186,29 +219,6 @@ def _temporary_folder() -> Iterator[Path]:
         except ProfilerError:
             cleanup.pop_all()
             raise
-
-
-def _uses_device(run: Run) -> bool:
-    """Whether anything was copied to a device or read from one, from the start on, or an optimizer updates parameters
-    on it."""
-    optimizers = run.info.facts.get("optimizers")
-    devices = [device for each in optimizers for device in each["devices"]] if isinstance(optimizers, list) else []
-    return bool(np.isin(run.calls["kind"], _OF_DEVICE).any()) or any(each != "cpu" for each in devices)
-
-
-def source_of(root: str) -> Callable[[str, int], str]:
-    """A function that reads a line of a file below `root`; empty where there is none."""
-    files: dict[str, list[str]] = {}
-
-    def read(file: str, line: int) -> str:
-        if file not in files:
-            try:
-                files[file] = (Path(root) / file).read_text(encoding="utf-8", errors="replace").splitlines()
-            except (OSError, ValueError):
-                files[file] = []
-        return masked_source(files[file][line - 1].strip()) if 0 < line <= len(files[file]) else ""
-
-    return read
 
 
 def find(
@@ -222,20 +232,27 @@ def find(
 
     :param source: the text of a line of a file.
     :param libraries: the lines of libraries that make the calls.
-    :param made: see `makers`.
+    :param made: name of a class, or of a setting -> the only line that makes such an object, or changes it.
     :param objects: those that lines use, by file and number.
     """
     from profiler.diagnose.rules.copies import filled_on_device, made_on_host, pageable_copies
     from profiler.diagnose.rules.reads import shape_from_values
     from profiler.diagnose.rules.whole_run import memory_creep
 
-    changes = list(_lines(counted, source))
+    changes = [
+        Change(counter, line.file, line.number, line.function, line.operation, 0.0, amount, text)
+        for counter in sorted({line.counter for line in counted.lines})
+        for line, (amount,) in amounts_by_line(counter, [counted]).items()
+        for text in [source(line.file, line.number) or line.text]
+    ]
     copied = copied_bytes(changes)
     seen: set[tuple[str, str, int]] = set()
     for change in sorted(changes, key=lambda each: (each.file, each.line, each.counter)):
         is_growing = change.counter == GROWTH and (change.file, change.line) in counted.growing
         is_usual = change.after >= _EVERY_STEP or change.counter in _NOT_PER_STEP
-        if not is_usual or (change.counter == GROWTH and not is_growing) or _is_copy_to_device(change, copied):
+        is_copy = change.counter == "syncs" and change.operation.endswith(_COPY)  # a finding of its own
+        is_copy = is_copy and (change.file, change.line, change.function) in copied
+        if not is_usual or is_copy or (change.counter == GROWTH and not is_growing):
             continue
         rule = rule_of_line(change, copied)
         instead = memory_creep.code if is_growing else ""
@@ -243,8 +260,12 @@ def find(
             instead = filled_on_device(change.source) or ""
         elif change.counter == "h2d" and rule is None and change.operation.endswith("pageable"):
             rule, instead = pageable_copies, pinned_copy(change.source) or _PINNED_COPY
-        elif change.counter == "h2d" and rule is None and _waits(change, changes):
-            rule = pageable_copies
+        elif change.counter == "h2d" and rule is None and change.operation.endswith("pinned"):
+            place = change.file, change.line, change.function, change.operation
+            waits = {
+                (each.file, each.line, each.function, each.operation) for each in changes if each.counter == "syncs"
+            }
+            rule = pageable_copies if place in waits else None
         if rule is None or IGNORE in change.source or (key := (rule.name, change.file, change.line)) in seen:
             continue
         seen.add(key)
@@ -276,15 +297,6 @@ def _selects(other: Change, change: Change) -> bool:
     is_near = (other.file, other.function) == (change.file, change.function) and other.counter == "syncs"
     is_shape = other.operation in ("nonzero", "mask index", "masked_select")
     return is_near and is_shape and re.search(rf"\b{tested[2]}\b", other.source) is not None
-
-
-def _waits(copy: Change, changes: Iterable[Change]) -> bool:
-    """Whether the host waits for copies from page-locked memory."""
-    same = (copy.file, copy.line, copy.function, copy.operation)
-    is_pinned = copy.operation.endswith("pinned")
-    return is_pinned and any(
-        each.counter == "syncs" and (each.file, each.line, each.function, each.operation) == same for each in changes
-    )
 
 
 def _cure(rule: RuleText, change: Change, library: LibraryLine | None) -> str | None:
@@ -321,26 +333,11 @@ def pinned_copy(source: str) -> str:
     return ast.unparse(tree)
 
 
-def _lines(counted: Counted, source: Callable[[str, int], str]) -> Iterator[Change]:
-    """Each line of the program with what it counts per step."""
-    for counter in sorted({line.counter for line in counted.lines}):
-        for line, (amount,) in amounts_by_line(counter, [counted]).items():
-            text = source(line.file, line.number) or line.text
-            yield Change(counter, line.file, line.number, line.function, line.operation, 0.0, amount, text)
-
-
-def _is_copy_to_device(change: Change, copied: Copied) -> bool:
-    """Whether a wait is that of a copy to the device, which is a finding of its own."""
-    place = change.file, change.line, change.function
-    return change.counter == "syncs" and change.operation.endswith(_COPY) and place in copied
-
-
 # ---------------------------------------------------------------- accepted findings
 
 DESCRIPTION: Final = "Findings of `python -m profiler lint` that are accepted: change them with --update only."
 _FIELDS: Final = ("rule", "file", "function", "source")
 """They name a finding. The number of its line is not one of them, because lines move."""
-Key = tuple[str, ...]
 
 
 def without_known(result: LintResult, path: Path) -> LintResult:
@@ -348,7 +345,13 @@ def without_known(result: LintResult, path: Path) -> LintResult:
 
     :raises ProfilerError: there is no such file, or it is damaged.
     """
-    known = Counter(_read(path))
+    try:
+        rows: Any = json.loads(read_bytes(path).decode("utf-8"))["findings"]
+        known = Counter(tuple(str(row[name]) for name in _FIELDS) for row in rows)
+    except FileNotFoundError:
+        raise ProfilerError(f"there is no baseline {path}: write it with lint --update") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ProfilerError(f"{path} is no baseline of lint, or is damaged: write it with lint --update") from error
     new = []
     for finding in result.findings:
         known[_key(finding)] -= 1
@@ -371,19 +374,9 @@ def write(result: LintResult, path: Path) -> None:
         file.replace(json.dumps({"what": DESCRIPTION, "findings": rows}, indent=2, ensure_ascii=False) + "\n")
 
 
-def _key(finding: LintFinding) -> Key:
+def _key(finding: LintFinding) -> tuple[str, ...]:
     change = finding.change
     return finding.rule, change.file, change.function, change.source
-
-
-def _read(path: Path) -> Iterable[Key]:
-    try:
-        rows: Any = json.loads(read_bytes(path).decode("utf-8"))["findings"]
-        return [tuple(str(row[name]) for name in _FIELDS) for row in rows]
-    except FileNotFoundError:
-        raise ProfilerError(f"there is no baseline {path}: write it with lint --update") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ProfilerError(f"{path} is no baseline of lint, or is damaged: write it with lint --update") from error
 
 
 # ---------------------------------------------------------------- findings as text and as data
@@ -424,20 +417,23 @@ def _amount(change: Change) -> str:
 
 
 def lint_json(result: LintResult) -> str:
-    """Strict JSON: `steps`, `syncs_per_step`, and `findings`, each with its rule, line, amount, cure and
-    `library`, the line of a library that makes the call, and `made_at`, the line that makes its object."""
-    document = {
-        "steps": result.steps,
-        "syncs_per_step": result.syncs,
-        "findings": [_finding(finding) for finding in result.findings],
-    }
+    """Write strict JSON: `steps`, `syncs_per_step`, and `findings`, each with its rule, line, amount and cure.
+
+    `library` is the line of a library that makes the call, and `made_at` the line that makes its object.
+    """
+    findings = [
+        {
+            "rule": each.rule,
+            "title": each.title,
+            **{name: getattr(each.change, name) for name in ("file", "line", "function", "operation", "counter")},
+            "per_step": each.change.after,
+            "source": each.change.source,
+            "fix": each.fix,
+            "instead": each.instead,
+            "library": each.library and each.library._asdict(),
+            "made_at": each.made_at and each.made_at._asdict(),
+        }
+        for each in result.findings
+    ]
+    document = {"steps": result.steps, "syncs_per_step": result.syncs, "findings": findings}
     return json.dumps(document, indent=2, allow_nan=False)
-
-
-def _finding(finding: LintFinding) -> dict[str, Any]:
-    change = finding.change
-    place = {name: getattr(change, name) for name in ("file", "line", "function", "operation", "counter")}
-    cure = {"per_step": change.after, "source": change.source, "fix": finding.fix, "instead": finding.instead}
-    library = finding.library and finding.library._asdict()
-    made_at = finding.made_at and finding.made_at._asdict()
-    return {"rule": finding.rule, "title": finding.title, **place, **cure, "library": library, "made_at": made_at}
