@@ -54,6 +54,8 @@ def _add_command(commands: argparse._SubParsersAction[_Parser], command: Any, wi
 
 
 _EXAMPLES: Final = "examples:"
+_SIMILAR: Final = 0.7
+"""Ratio of equal letters (difflib) of a wrong word and the one that was meant: --basline has 0.95, --bogus 0.62."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,8 +68,12 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         wrong = re.search(r"unrecognized arguments: (\S+)|COMMAND: invalid choice: '(\S+)'", message)
         known = [*self._option_string_actions, *(name for each in self._actions for name in each.choices or ())]
-        near = difflib.get_close_matches(next(filter(None, wrong.groups())), known, 1) if wrong else []
-        super().error(f"{message.partition(' (choose from')[0]}: did you mean {near[0]}?" if near else message)
+        near = difflib.get_close_matches(next(filter(None, wrong.groups())), known, 1, _SIMILAR) if wrong else []
+        self.refuse(f"{message.partition(' (choose from')[0]}: did you mean {near[0]}?" if near else message)
+
+    def refuse(self, message: str) -> NoReturn:
+        """End the program with a message; a command may have another way."""
+        super().error(message)
 
 
 class _HelpFormatter(argparse.HelpFormatter):

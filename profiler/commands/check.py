@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -32,7 +31,7 @@ class CheckCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.allow_abbrev = False  # an abbreviation that becomes ambiguous one day would break a job
-        parser.error = partial(_refuse, parser)  # type: ignore[method-assign]
+        parser.refuse = _refuse  # type: ignore[attr-defined]
         parser.epilog = _EPILOG
         add = parser.add_argument
         add(
@@ -55,8 +54,8 @@ class CheckCommand:
         add("words", nargs=argparse.REMAINDER, metavar=words, help="two recorded runs, two commands, or a command")
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.check.modes.configurations import run_check
         from profiler.check.modes.finish import interrupt_code, report_error, stop_on_signals
+        from profiler.check.modes.run import run_check
 
         try:
             with stop_on_signals():
@@ -69,13 +68,11 @@ class CheckCommand:
             raise report_error(error) from error
 
 
-def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """One line, as for every error of `check`: the usage of all options would bury it."""
+def _refuse(message: str) -> NoReturn:
+    """Raise one line, as for every error of `check`: the usage of all options would bury it."""
     from profiler.check.modes.finish import report_error
-    from profiler.check.modes.options import similar_option
 
-    hint = similar_option(message, parser.format_usage())
-    raise report_error(ProfilerError(f"{message}{hint} (check --help names the options)"))
+    raise report_error(ProfilerError(f"{message} (check --help names the options)"))
 
 
 PLUGIN = CheckCommand()

@@ -49,8 +49,8 @@ SIDES = ("no-such-program a", "no-such-program b")
         (["--agai", "main", *SIDES], "--agai"),
         (["--set", "steps=some", "--", *train()], "--set steps: Input should be a valid integer"),
         (["--bogus"], "unrecognized arguments: --bogus (check"),
-        (["--basline", "b.json", "--", *train()], "--basline; did you mean --baseline?"),
-        ([*SIDES, "--bseline=b"], "--bseline=b; did you mean --baseline?"),
+        (["--basline", "b.json", "--", *train()], "--basline: did you mean --baseline?"),
+        ([*SIDES, "--bseline=b"], "--bseline=b: did you mean --baseline?"),
     ],
 )
 def test_bad_options_are_one_line(here: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:

@@ -36,7 +36,7 @@ from profiler.check.modes.interleaved import (
     progress_text,
     rounds_saved,
 )
-from profiler.check.modes.options import check_spelling
+from profiler.check.modes.run import check_spelling
 from profiler.check.modes.sides import (
     Recordings,
     load_recordings,
