@@ -21,17 +21,17 @@ import numpy as np
 
 from profiler.analyse.finding import RuleText
 from profiler.analyse.window import measured_window, process_rows
+from profiler.check.causes import copied_bytes, rule_of_line, rules
 from profiler.check.counters.files import portable_path, root_folder
 from profiler.check.counters.lines import amounts_by_line
 from profiler.check.counters.operators import GROWTH
+from profiler.check.diff import changed_lines
 from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted
-from profiler.check.modes.judge import copied_bytes, rule_of_line, rules
 from profiler.check.modes.sides import load_recordings
 from profiler.check.outputs import format as fmt
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.interleave import record_steps
-from profiler.check.worktree.git import Repository
-from profiler.check.worktree.prepare import changed_lines
+from profiler.check.worktree.checkout import Repository
 from profiler.core.errors import ProfilerError
 from profiler.core.files import locked, read_bytes
 from profiler.core.masking import masked_source

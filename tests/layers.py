@@ -76,7 +76,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.check.outputs": (
         "profiler.check.model",
         "profiler.check.places",
-        "profiler.check.history",
         "profiler.analyse.changepoints",
         "profiler.report",
         "profiler.analyse.finding",
@@ -85,6 +84,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.run.tables",
         "profiler.core",
     ),
+    "profiler.check.causes": (
+        "profiler.check",
+        "profiler.report",
+        "profiler.diagnose",
+        "profiler.analyse",
+        "profiler.core",
+    ),
+    "profiler.check.diff": ("profiler.check.model", "profiler.core"),
     "profiler.check.settings": ("profiler.check", "profiler.run.store", "profiler.run.tables", "profiler.core"),
     "profiler.check.speed": (
         "profiler.check.model",

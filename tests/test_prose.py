@@ -17,9 +17,9 @@ METHODS = {"count", "endswith", "find", "index", "partition", "rpartition", "spl
 PATTERNS = {"findall", "finditer", "fullmatch", "match", "search", "sub"}
 ALLOWED = {
     # git has no code for these
-    "profiler/check/worktree/git.py: 'not a git repository' in why",
-    "profiler/check/worktree/git.py: 'must be run in a work tree' in why",
-    "profiler/check/worktree/git.py: 'dubious ownership' in why",
+    "profiler/check/worktree/checkout.py: 'not a git repository' in why",
+    "profiler/check/worktree/checkout.py: 'must be run in a work tree' in why",
+    "profiler/check/worktree/checkout.py: 'dubious ownership' in why",
     # a mapping of settings
     "reference_trainer/performance/config.py: name in why",
 }

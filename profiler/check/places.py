@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 from profiler.analyse.model import Analysis, LineCost
 from profiler.analyse.statistics import share_interval
@@ -168,14 +168,9 @@ class LineTimes:
         return sum(line.samples for _, line in self.lines)
 
 
-class _Place(NamedTuple):
-    """Lines that are compared with each other."""
-
-    file: str
-    line: int
-    """The number of the line in the candidate, or of the first line of a change."""
-    is_changed: bool
-    """Whether the diff adds or removes them."""
+_Place = tuple[str, int, bool]
+"""A file, a line and whether the diff has it: lines of one place are compared with each other. Of a line that the diff
+changes, it is the first line of the change in the candidate."""
 
 
 @dataclass(slots=True)
@@ -196,72 +191,50 @@ class _Sum:
 
 
 def slower_lines(base: LineTimes, candidate: LineTimes, hunks: Sequence[Hunk]) -> tuple[SlowerLine, ...]:
-    """The places of the candidate that take longer by more than chance, the largest increase first."""
-    before, after = _sums(base, hunks, is_base=True), _sums(candidate, hunks, is_base=False)
+    """Return the places of the candidate that take longer by more than chance, the largest increase first."""
+    changes = {file: list(_changes(group)) for file, group in groupby(hunks, key=lambda hunk: hunk.file)}
+    before, after = _sums(base, changes, is_base=True), _sums(candidate, changes, is_base=False)
     slower = []
     least = max(LEAST * base.step, LEAST_OF_CHANGE * (candidate.step - base.step))
     unseen = _Sum(above=share_interval(0.0, base.samples)[1])
     for place, now in after.items():
         then = before.get(place, unseen)
-        increase = now.share * candidate.step - then.share * base.step
+        old, new = then.share * base.step, now.share * candidate.step
         is_sure = (now.share - now.below) * candidate.step > (then.share + then.above) * base.step
-        if now.largest is not None and is_sure and increase >= least:
-            site = now.largest.site
-            slower.append(
-                SlowerLine(
-                    place.file,
-                    site.line,
-                    site.function,
-                    then.share * base.step,
-                    now.share * candidate.step,
-                    place.is_changed,
-                    site.source,
-                )
-            )
+        if now.largest is not None and is_sure and new - old >= least:
+            site, (file, _, is_changed) = now.largest.site, place
+            slower.append(SlowerLine(file, site.line, site.function, old, new, is_changed, site.source))
     slower.sort(key=lambda line: line.before - line.after)
     return tuple(slower[:MAX_LINES])
 
 
-def _sums(times: LineTimes, hunks: Sequence[Hunk], *, is_base: bool) -> dict[_Place, _Sum]:
-    changes = {file: _changes(group) for file, group in groupby(hunks, key=lambda hunk: hunk.file)}
+_Change = tuple[int, int, int, int]
+"""Lines that the diff replaces: the first line and the number of lines in the base, then those in the candidate."""
+
+
+def _sums(times: LineTimes, changes: Mapping[str, Sequence[_Change]], *, is_base: bool) -> dict[_Place, _Sum]:
+    """Add up the shares of each place of one side."""
     sums: dict[_Place, _Sum] = {}
     for file, cost in times.lines:
-        place = _place(file, cost.site.line, changes.get(file, ()), is_base=is_base)
-        sums.setdefault(place, _Sum()).add(cost)
+        line, moved = cost.site.line, 0
+        place = None
+        for base, removed, candidate, added in changes.get(file, ()):
+            first, count = (base, removed) if is_base else (candidate, added)
+            if first <= line < first + count:
+                place = file, candidate, True
+                break
+            moved += (added - removed) * (line >= first + count)
+        sums.setdefault(place or (file, line + moved * is_base, False), _Sum()).add(cost)
     return sums
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """Lines that the diff replaces: the first line and the number of lines of both sides."""
-
-    base: int
-    removed: int
-    line: int
-    added: int
-
-
-def _changes(hunks: Iterable[Hunk]) -> tuple[_Change, ...]:
-    """The changes of one file in their order."""
-    changes = []
+def _changes(hunks: Iterable[Hunk]) -> Iterator[_Change]:
+    """Return the changes of one file in their order."""
     for hunk in hunks:
         base, line = hunk.base, hunk.line
         for is_context, lines in groupby(hunk.lines, key=lambda text: text.startswith(" ")):
             kinds = [text[0] for text in lines]
             removed, added = len(kinds) - kinds.count("+"), len(kinds) - kinds.count("-")
             if not is_context:
-                changes.append(_Change(base, removed, line, added))
+                yield base, removed, line, added
             base, line = base + removed, line + added
-    return tuple(changes)
-
-
-def _place(file: str, line: int, changes: Iterable[_Change], *, is_base: bool) -> _Place:
-    """The place of a line of one side."""
-    moved = 0
-    for change in changes:
-        first, count = (change.base, change.removed) if is_base else (change.line, change.added)
-        if first <= line < first + count:
-            return _Place(file, change.line, is_changed=True)
-        if line >= first + count:
-            moved += change.added - change.removed
-    return _Place(file, line + moved * is_base, is_changed=False)

@@ -112,19 +112,15 @@ def _mounts() -> Iterator[tuple[str, str]]:
             yield path, rest.split()[0]
 
 
-def _available_memory() -> int:
-    """Bytes of memory that programs can still get."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
-
-
 class _Changes:
     """A tmpfs that holds what the command changes."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._count = 0
-        size = int(CHANGES_SHARE * _available_memory())
+        with open("/proc/meminfo", encoding="ascii") as file:
+            available = next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
+        size = int(CHANGES_SHARE * available)
         _mount("tmpfs", path, "tmpfs", _NODEV, f"size={size},mode=0755")
 
     def cover(self, lower: str, target: str) -> None:
@@ -142,7 +138,9 @@ class _Changes:
         upper, work = f"{self.path}/upper{self._count}", f"{self.path}/work{self._count}"
         self._make_like(lower, upper)
         os.mkdir(work)  # noqa: PTH102 - no pathlib: it costs more than all of this
-        options = f"lowerdir={_escaped(lower)},upperdir={upper},workdir={work}"
+        for character in "\\:,":
+            lower = lower.replace(character, "\\" + character)
+        options = f"lowerdir={lower},upperdir={upper},workdir={work}"
         if _is_user_namespace():
             options += ",userxattr"
         _mount("overlay", target, "overlay", _NODEV, options)
@@ -161,8 +159,8 @@ class _Changes:
                     os.symlink(os.readlink(entry.path), copy)  # noqa: PTH115, PTH211
                 elif entry.is_dir():
                     os.mkdir(copy)  # noqa: PTH102
-                    if entry.path not in mounted:
-                        self._cover_readable(entry.path, copy)
+                    if entry.path not in mounted and os.access(entry.path, os.R_OK | os.X_OK):
+                        self.cover(entry.path, copy)
                 elif entry.is_file() and os.access(entry.path, os.R_OK):
                     self._copy(entry.path, copy)
 
@@ -173,10 +171,6 @@ class _Changes:
         os.mkdir(folder)  # noqa: PTH102
         os.chmod(folder, 0o1777)  # noqa: PTH101
         _mount(folder, target, None, _BIND)
-
-    def _cover_readable(self, lower: str, target: str) -> None:
-        if os.access(lower, os.R_OK | os.X_OK):
-            self.cover(lower, target)
 
     def _copy(self, file: str, copy: str) -> None:
         with open(copy, "xb") as target:
@@ -193,12 +187,6 @@ class _Changes:
         os.chmod(folder, status.st_mode & 0o7777)  # noqa: PTH101
         with contextlib.suppress(OSError):  # a user that is not mapped into this namespace
             os.chown(folder, status.st_uid, status.st_gid)
-
-
-def _escaped(path: str) -> str:
-    for character in "\\:,":
-        path = path.replace(character, "\\" + character)
-    return path
 
 
 def _is_user_namespace() -> bool:
@@ -263,7 +251,10 @@ def _new_root(changes: _Changes) -> str:
         try:
             changes.cover(path, target)
         except IsolationError:  # a file system on which there can be no overlay
-            _show_uncovered(path, target, changes)
+            if any(path == folder or path.startswith(folder + "/") for folder in _SOCKET_FOLDERS):
+                changes.show(target)
+            else:
+                _bind_read_only(path, target)
             whole.append(path)
     _show_devices(root)
     if os.path.isdir(root + _MEMORY_FOLDER):  # noqa: PTH112
@@ -272,13 +263,6 @@ def _new_root(changes: _Changes) -> str:
         os.makedirs(root + folder, exist_ok=True)  # noqa: PTH103
         _mount(folder, root + folder, None, _BIND)
     return root
-
-
-def _show_uncovered(path: str, target: str, changes: _Changes) -> None:
-    if any(path == folder or path.startswith(folder + "/") for folder in _SOCKET_FOLDERS):
-        changes.show(target)
-    else:
-        _bind_read_only(path, target)
 
 
 def _show_devices(root: str) -> None:
@@ -332,14 +316,6 @@ def _drop_capabilities() -> None:
                 raise IsolationError(f"drop {name}", code)
 
 
-def _reap(child: int) -> int:
-    """As the first process of a PID namespace, wait for all processes until `child` has ended; return its status."""
-    while True:
-        pid, status = os.wait()
-        if pid == child:
-            return status
-
-
 def _exit_with(status: int) -> NoReturn:
     """End as a child with this status of wait ended."""
     code = os.waitstatus_to_exitcode(status)
@@ -364,7 +340,11 @@ def _first_process(changes_at: str, folder: str, command: list[str]) -> NoReturn
         except OSError as error:
             print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
             os._exit(126 if error.errno == errno.EACCES else 127)
-    _exit_with(_reap(child))
+    # the first process of a PID namespace waits for all others
+    pid, status = os.wait()
+    while pid != child:
+        pid, status = os.wait()
+    _exit_with(status)
 
 
 def _fail(error: Exception) -> NoReturn:

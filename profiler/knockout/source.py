@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Final
 
 from profiler.core.errors import Notice
 from profiler.core.masking import masked_source
@@ -165,18 +165,13 @@ def _value_function(path: Sequence[ast.stmt], trainers: frozenset[str]) -> ast.F
     last = function.body[-1]
     if not isinstance(last, ast.Return) or last.value is None or _is_generator(function):
         return None
-    if any(_has_effect(node) for each in function.body for node in ast.walk(each)):
-        return None
+    for node in (node for each in function.body for node in ast.walk(each)):
+        # more than local variables changes: a call for its effect, a part of an object, a global variable
+        is_effect = isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
+        is_part = isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load)
+        if is_effect or is_part or isinstance(node, ast.Global | ast.Nonlocal):
+            return None
     return None if any(_trains(each, trainers) for each in function.body) else function
-
-
-def _has_effect(node: ast.AST) -> bool:
-    """Whether more than local variables changes: a call for its effect, a part of an object, a global variable."""
-    if isinstance(node, ast.Expr):
-        return not isinstance(node.value, ast.Constant)
-    if isinstance(node, ast.Attribute | ast.Subscript):
-        return not isinstance(node.ctx, ast.Load)
-    return isinstance(node, ast.Global | ast.Nonlocal)
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -282,7 +277,7 @@ class _Rewriter(ast.NodeTransformer):
             number = self._numbers[node]
             self.generic_visit(node)
             return _skippable_function(node, number)
-        if _is_statement(node) and node in self._numbers:
+        if isinstance(node, ast.stmt) and node in self._numbers:
             number = self._numbers[node]
             if self._is_thread:
                 return [*_parsed(f"{_GATE}.stop({number})"), node]
@@ -291,10 +286,6 @@ class _Rewriter(ast.NodeTransformer):
             return _skippable(node, number, self._names[node])
         changed: ast.AST = self.generic_visit(node)
         return changed
-
-
-def _is_statement(node: ast.AST) -> TypeGuard[ast.stmt]:
-    return isinstance(node, ast.stmt)
 
 
 def _parsed(text: str) -> list[ast.stmt]:

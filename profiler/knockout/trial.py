@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -148,13 +148,19 @@ def measure(
     lines = tuple(line for number, line in enumerate(plan.lines) if number in left_out)
     gain = measured_gain(rounds)
     if reason is None and plan.lines and not plan.cause & left_out:
-        reason = _why_not_skipped(plan, reports)
+        line = plan.lines[max(plan.cause)]  # a function comes before the statement in it
+        why = "loss" if plan.cause & reports["graph"] else "not-reached"
+        why = "training" if plan.cause & reports["steps"] else why
+        reason = Notice(why, {"file": line.file, "line": line.line})
     if reason is None and plan.settings.keys() & LOADER_SETTINGS and not _was_loader_changed(out):
         place = plan.settings.get("loader_at")
         reason = Notice("loader-not-found", {"file": place[0], "line": place[1]}) if place else Notice("no-loader")
     if reason is None and gain is None:
         reason = Notice("trial-too-short", {"seconds": seconds})
-    if reason is None and gain is not None and _lacks_file_waits(finding, gain):
+    # the unchanged program waits less for files in the trial than when it was recorded: without the work of its loader
+    # it would else gain at least what leaving these waits out was predicted to give
+    is_of_files = bool(finding.values.get("files") and finding.gains)
+    if reason is None and gain is not None and is_of_files and math.exp(gain.high) < finding.gains[0].low:
         reason = Notice("files-in-memory")
     trial = Trial(
         finding.rule.name, site, finding.gain if finding.gains else None,
@@ -209,24 +215,12 @@ def _reports(out: Path) -> dict[str, set[int]]:
 
 
 def _was_loader_changed(out: Path) -> bool:
-    """Whether a program without the cause made a DataLoader that the plan changes."""
+    """Return whether a program without the cause made a DataLoader that the plan changes."""
     for file in out.glob(f"*-{CANDIDATE}/source-*/{tables.SOURCE_META}"):
         with suppress(OSError, ValueError, AttributeError):  # a program that was ended may have left half a file
             if json.loads(file.read_text(encoding="utf-8")).get("facts", {}).get(tables.CHANGED_LOADER):
                 return True
     return False
-
-
-def _lacks_file_waits(finding: Finding, gain: MeasuredGain) -> bool:
-    """Whether the unchanged program waits less for files in the trial than it did when it was recorded: without the
-    work of its loader it would else gain at least what leaving these waits out was predicted to give."""
-    return bool(finding.values.get("files") and finding.gains and math.exp(gain.high) < finding.gains[0].low)
-
-
-def _why_not_skipped(plan: Plan, reports: Mapping[str, set[int]]) -> Notice:
-    line = plan.lines[max(plan.cause)]  # a function comes before the statement in it
-    code = "training" if plan.cause & reports["steps"] else "loss" if plan.cause & reports["graph"] else "not-reached"
-    return Notice(code, {"file": line.file, "line": line.line})
 
 
 # ---------------------------------------------------------------- statistics
@@ -335,7 +329,14 @@ def prepare(
     recorded_s = (info.end - info.begin) / 1e9 if info.end else 0.0
     if not (seconds or recorded_s):
         raise ProfilerError("the run never ended, so that no time limit follows from it: name one with --seconds")
-    _check_memory(analysis)
+    needed, free = analysis.value("peak_memory"), available_memory()
+    changes = 2 * CHANGES_SHARE * (free or 0)
+    if needed is not None and free is not None and 2 * needed + changes > free:
+        raise ProfilerError(
+            f"two copies of the program take {size(2 * needed)} of memory, and up to {size(changes)} for what they "
+            f"write; {size(free)} are free: nothing can be tried; record a smaller model",
+            Exit.NOT_COMPARABLE,
+        )
     scripts = [Path(word).parent for word in argv if word.endswith(".py") and word.startswith("/")]
     folders = [Path(info.project or cwd), cwd, *scripts]
     recorded_at = datetime.fromisoformat(info.started_at).timestamp() + _WHOLE_SECOND
@@ -358,7 +359,14 @@ def prepare(
         plans.append(plan)
         if len(plans) == findings:
             break
-    alternatives = _alternatives(plans, ordered, folders, recorded_at)
+    # plans of other findings, each by the rule that claimed most of the same time, or by the one before it
+    latest = {plan.finding.rule.name: plan.finding.rule.name for plan in plans}
+    alternatives: dict[str, Plan] = {}
+    for finding in ordered:
+        before = latest.get(finding.overlaps)
+        if before is not None and isinstance(other := plan_trial(finding, folders, recorded_at), Plan):
+            alternatives[before] = other
+            latest[finding.overlaps] = finding.rule.name
     environment = {name: str(value) for name, value in info.host.get("environment", {}).items()}
     program = Recorded(argv, cwd, environment, int(analysis.value("steps") or 0))
     seconds = seconds or TIMES_RECORDED * recorded_s
@@ -380,23 +388,6 @@ def _complete_command(run: Path, recorded: tuple[str, ...], command: tuple[str, 
     return complete
 
 
-def _alternatives(
-    plans: Sequence[Plan], others: Iterable[Finding], folders: Sequence[Path], recorded_at: float
-) -> dict[str, Plan]:
-    """The plans of other findings, each by the rule that claimed most of the same time, or by the one before it."""
-    latest = {plan.finding.rule.name: plan.finding.rule.name for plan in plans}
-    alternatives: dict[str, Plan] = {}
-    for finding in others:
-        before = latest.get(finding.overlaps)
-        if before is None:
-            continue
-        plan = plan_trial(finding, folders, recorded_at)
-        if isinstance(plan, Plan):
-            alternatives[before] = plan
-            latest[finding.overlaps] = finding.rule.name
-    return alternatives
-
-
 def _worth_trying(findings: Sequence[Finding]) -> list[Finding]:
     """The largest gain first; those that may be chance behind the others, those without a prediction at the end."""
     predicted = [
@@ -407,16 +398,3 @@ def _worth_trying(findings: Sequence[Finding]) -> list[Finding]:
         predicted,
         key=lambda each: (not each.gains, bool(each.overlaps), each.confidence is Confidence.LOW, -each.gain),
     )
-
-
-def _check_memory(analysis: Analysis) -> None:
-    needed, free = analysis.value("peak_memory"), available_memory()
-    if needed is None or free is None:
-        return
-    changes = 2 * CHANGES_SHARE * free
-    if 2 * needed + changes > free:
-        raise ProfilerError(
-            f"two copies of the program take {size(2 * needed)} of memory, and up to {size(changes)} for what they "
-            f"write; {size(free)} are free: nothing can be tried; record a smaller model",
-            Exit.NOT_COMPARABLE,
-        )

@@ -28,7 +28,7 @@ import profiler
 from profiler import __version__
 from profiler.__main__ import main
 from profiler.check.model import GateResult, Limits
-from profiler.check.modes.judge import conclude
+from profiler.check.modes.finish import conclude
 from profiler.check.outputs import json as check_json
 from profiler.check.outputs import machine
 from profiler.check.outputs.history import history_report, print_history

@@ -25,9 +25,9 @@ from profiler.agent.hooks import backward, exact, optimizers, stages
 from profiler.check.counters import baseline
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
-from profiler.check.counters.files import file_changes
+from profiler.check.diff import file_changes
 from profiler.check.model import FAIL, Counted, CounterLine, GateResult, Limits
-from profiler.check.modes.judge import conclude
+from profiler.check.modes.finish import conclude
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.places import failing, find_rises
 from profiler.run.model import Run

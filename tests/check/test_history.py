@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.history import append, entry_from, read
 from profiler.check.model import CounterLine, SideInfo, Throughput, TimeLine
+from profiler.check.outputs.history import append, entry_from, read
 from profiler.core.errors import ProfilerError
 from tests.check.outputs import results
 
@@ -83,7 +83,7 @@ def in_child(body: str, file: Path) -> subprocess.Popen[bytes]:
     """A process that runs the lines, with `result` and `file`."""
     script = (
         "import os, pickle, signal, sys\nfrom pathlib import Path\n"
-        "from profiler.check.history import append\n"
+        "from profiler.check.outputs.history import append\n"
         f"file, result = Path({str(file)!r}), pickle.load(sys.stdin.buffer)\n{body}\n"
     )
     child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)

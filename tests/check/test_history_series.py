@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiler.analyse.changepoints import ALPHA, level_shifts
-from profiler.check.history import Entry, HistoryBounds, HistorySeries, all_series
+from profiler.check.outputs.history import Entry, HistoryBounds, HistorySeries, all_series
 
 MACHINE = {"cpu": "A", "cores": "2"}
 

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import pytest
 
 from profiler.__main__ import main
-from profiler.check import history
 from profiler.check.modes import finish
+from profiler.check.outputs import history
 from profiler.check.outputs.write import print_result
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive, process_tree

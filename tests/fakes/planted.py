@@ -21,7 +21,7 @@ from profiler.agent.hooks import dynamo, exact, regions, stages
 from profiler.agent.patching import STATE
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
-from profiler.check.counters.files import content_ids, file_changes
+from profiler.check.diff import content_ids, file_changes
 from profiler.check.model import Counted, CountedLine, CounterLine, Limits
 from profiler.run.tables import ENV_COUNT
 from tests.fakes.watched import watched

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, NoReturn
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -36,16 +36,10 @@ from profiler.check.counters.environment_key import (
     nearest_key,
     work_of_a_step,
 )
-from profiler.check.counters.files import (
-    FileChange,
-    content_ids,
-    missing_script,
-    portable_command,
-    portable_program,
-    root_folder,
-)
+from profiler.check.counters.files import missing_script, portable_command, portable_program, root_folder
 from profiler.check.counters.lines import changed_lines
 from profiler.check.counters.operators import whole
+from profiler.check.diff import FileChange, content_ids
 from profiler.check.model import Counted, CountedLine
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.files import locked, read_bytes
@@ -168,35 +162,22 @@ class BaselineSection(BaseModel):
 class _StoredSection(BaselineSection):
     checksum: StrictStr
 
-    def section(self) -> BaselineSection:
-        """The section without its checksum."""
-        return BaselineSection(**{name: getattr(self, name) for name in BaselineSection.model_fields})
-
 
 def _from_second_layout(section: BaselineSection) -> BaselineSection:
-    """The section without what layout 2 counted in another way.
+    """Return the section without what layout 2 counted in another way.
 
-    These are the bytes of tensors instead of blocks, and 0 of what needs a device without one.
-    Some versions stored commands as they were given, with their secrets.
+    These are the bytes of tensors instead of blocks, and 0 of what needs a device without one. Some versions stored
+    commands as they were given, with their secrets.
     """
     unknown = EXPECTED_COUNTERS if section.key.get("device") == NO_DEVICE else ()
-
-    def current(ranges: Mapping[str, Range]) -> dict[str, Range]:
-        return {
-            name: ends
-            for name, ends in ranges.items()
-            if not name.endswith(MEMORY) and (ends[1] or name not in unknown)
-        }
-
-    return section.model_copy(
-        update={
-            "key": {name: masked_command(text) if name == "arguments" else text for name, text in section.key.items()},
-            "command": masked_command(section.command),
-            "counters": current(section.counters),
-            "workers": current(section.workers),
-            "sites": tuple(row for row in section.sites if not row.counter.endswith(MEMORY)),
-        }
+    counters, workers = (
+        {name: ends for name, ends in ranges.items() if not name.endswith(MEMORY) and (ends[1] or name not in unknown)}
+        for ranges in (section.counters, section.workers)
     )
+    arguments = {"arguments": masked_command(text)} if (text := section.key.get("arguments")) is not None else {}
+    sites = tuple(row for row in section.sites if not row.counter.endswith(MEMORY))
+    values = {"counters": counters, "workers": workers, "sites": sites, "key": {**section.key, **arguments}}
+    return section.model_copy(update={**values, "command": masked_command(section.command)})
 
 
 class _File(BaseModel):
@@ -250,7 +231,7 @@ def read_sections(path: Path) -> tuple[BaselineSection, ...]:
         raise DamagedError(path, f"is damaged at {location}: {first['msg']} ({_shorten(first['input'])})") from None
     sections: list[BaselineSection] = []
     for number, one in enumerate(stored, 1):
-        section = one.section()
+        section = BaselineSection(**{name: getattr(one, name) for name in BaselineSection.model_fields})
         if one.checksum != section.digest():
             raise DamagedError(
                 path, f"was edited by hand, or is damaged (the checksum of section {number} does not match)"
@@ -272,7 +253,7 @@ def _parse(content: bytes) -> Any:
     if conflict := _CONFLICT.search(text):
         raise ValueError(f"has the marks of a merge conflict in line {text.count(chr(10), 0, conflict.start()) + 1}")
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON (line {error.lineno}, column {error.colno}: {error.msg})") from None
     except RecursionError:
@@ -284,10 +265,6 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(set(names)) < len(names):
         raise ValueError(f"has {_shorten(next(name for name in names if names.count(name) > 1))} twice in one object")
     return dict(pairs)
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"has {text} where a number should be")
 
 
 def _shorten(value: Any) -> str:
@@ -483,25 +460,18 @@ def as_processes(section: BaselineSection) -> tuple[Counted, ...]:
 # ---------------------------------------------------------------- what an update changes, and what it leaves
 
 
-def loosened_counters(old: BaselineSection, new: BaselineSection, files: Sequence[FileChange] = ()) -> tuple[str, ...]:
-    """A line for each counter of which more would pass under `new` than under `old`: such an update needs a reason.
+def loosened_counters(old: BaselineSection, new: BaselineSection, files: Sequence[FileChange] = ()) -> Iterator[str]:
+    """Return a line for each counter of which more would pass under `new` than under `old`, which needs a reason.
 
     :param files: what became of the files of `old` since.
     """
-    return (
-        *_loosened(old.counters, new.counters, ""),
-        *_loosened(old.workers, new.workers, " in loader workers"),
-        *_risen_lines(old, new, files),
-    )
-
-
-def _risen_lines(old: BaselineSection, new: BaselineSection, files: Sequence[FileChange]) -> Iterator[str]:
-    """Lines that rose although the total of their counter did not."""
+    yield from _loosened(old.counters, new.counters, "")
+    yield from _loosened(old.workers, new.workers, " in loader workers")
     before, after = as_processes(old), as_processes(new)
     for name, (_, high) in new.counters.items():
         if name in UNGATED or not is_judged_by_line(name) or name not in old.counters or high > old.counters[name][1]:
             continue
-        for change in changed_lines(name, before, after, files):
+        for change in changed_lines(name, before, after, files):  # although the total of the counter did not rise
             if change.after > change.before:
                 place = f"{change.file}:{change.line}"
                 yield f"{name} at {place}: {change.before:g} -> {change.after:g} {counter_period(name)}"

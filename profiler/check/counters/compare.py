@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
-from profiler.check.counters.files import FileChange
 from profiler.check.counters.lines import (
     LinePair,
     above,
@@ -19,13 +19,13 @@ from profiler.check.counters.lines import (
     is_equal,
     pair_lines,
 )
+from profiler.check.diff import FileChange
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
     PASS,
     STATES,
     Budget,
-    Change,
     ChangeKind,
     Counted,
     CounterLine,
@@ -253,7 +253,14 @@ def _line(
     ):
         risen = sum(change.after - change.before for change in rose)
         if above(risen, allowed - before.range[1]):
-            state, reasons = FAIL, (Notice("lines-rose", {"risen": risen}), *_earlier(rose, changes))
+            # the same operation waits earlier in a step, and less at a later stage
+            earlier = (
+                Notice("waits-earlier", {"now": now.stage, "before": then.stage})
+                for now in rose
+                for then in changes
+                if then.operation == now.operation and then.after < then.before and is_earlier(now.stage, then.stage)
+            )
+            state, reasons = FAIL, (Notice("lines-rose", {"risen": risen}), *islice(earlier, 1))
     return CounterLine(
         name,
         state,
@@ -292,16 +299,6 @@ def _not_compared(
         if any(pair.base is None or pair.candidate is None for pair in pair_lines(base, candidate, files)):
             return "other-checkpoints"
     return ""
-
-
-def _earlier(rose: Sequence[Change], changes: Sequence[Change]) -> Iterator[Notice]:
-    """That a wait is earlier in a step than in the base, where the same operation waits less at a later stage."""
-    for change in rose:
-        for other in changes:
-            is_same = other.operation == change.operation and other.after < other.before
-            if is_same and is_earlier(change.stage, other.stage):
-                yield Notice("waits-earlier", {"now": change.stage, "before": other.stage})
-                return
 
 
 def _budgeted(line: CounterLine, candidate: Sequence[Counted], budget: Budget | None) -> CounterLine:

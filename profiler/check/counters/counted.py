@@ -105,7 +105,14 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
             f"nothing can be counted in {run.path}: the program ended before its warm-up was over; let it take more "
             f"steps, or give it fewer (`warmup`)"
         )
-    window = _stepping_window(run.steps[run.steps["warmup"] == 0] if spans is None else _steps_within(run, spans))
+    if spans is None:
+        steps: Table = run.steps[run.steps["warmup"] == 0]
+    else:  # whatever the program calls a warm-up
+        begins, ends = (np.array(side, np.int64) for side in zip(*sorted(spans), strict=True))
+        end = run.steps["end"].astype(np.int64)
+        index = np.searchsorted(begins, end, "left") - 1  # a step that ends as a span begins was before it
+        steps = run.steps[(index >= 0) & (end <= ends[index])]
+    window = _stepping_window(steps)
     if window is None:
         why = describe(measured_window(run).reason) or "no step ended within the measured stretches"
         raise ProfilerError(f"nothing can be counted in {run.path}: {why}", Exit.NOT_COMPARABLE)
@@ -193,15 +200,6 @@ def _period_counts(run: Run, window: Window, period: CountedPeriod, part: _Part,
 
 
 # ---------------------------------------------------------------- steps
-
-
-def _steps_within(run: Run, spans: Sequence[tuple[int, int]]) -> Table:
-    """The steps that end within the spans, whatever the program calls a warm-up."""
-    begins, ends = (np.array(side, np.int64) for side in zip(*sorted(spans), strict=True))
-    end = run.steps["end"].astype(np.int64)
-    index = np.searchsorted(begins, end, "left") - 1  # a step that ends as a span begins was before it
-    steps: Table = run.steps[(index >= 0) & (end <= ends[index])]
-    return steps
 
 
 def _stepping_window(steps: Table) -> Window | None:

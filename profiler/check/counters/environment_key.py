@@ -66,7 +66,8 @@ def environment_key(run: Run, folder: str = "") -> dict[str, str]:
         if name == "step" and value is None:
             value = _STEP_KINDS.get(run.step.kind, run.step.label) if run.step else None
         elif name == "torch" and value is not None:
-            value = minor_version(str(value))
+            # corrections of torch change no counts, and the device tells the build: 2.13 of 2.13.0+cpu
+            value = ".".join(str(value).partition("+")[0].split(".")[:2])
         if value is not None and value != "":
             key[name] = " ".join(str(value).encode("utf-8", "replace").decode("utf-8").split())
     key["hooks"] = "in" if "package" in facts else "out"
@@ -77,11 +78,6 @@ def environment_key(run: Run, folder: str = "") -> dict[str, str]:
         key["device"] = "cuda"
         key["virtual_devices"] = f"{facts['virtual_cuda']} {facts.get('virtual_card', '')}".strip()
     return {name: value for name, value in sorted(key.items()) if value}
-
-
-def minor_version(version: str) -> str:
-    """`2.13` of `2.13.0+cpu`: corrections of torch change no counts, and the device tells the build."""
-    return ".".join(version.partition("+")[0].split(".")[:2])
 
 
 def work_of_a_step(run: Run) -> dict[str, str]:
@@ -141,23 +137,15 @@ def per_sample(base: Sequence[Counted], candidate: Sequence[Counted]) -> tuple[N
 
 
 def key_differences(base: Key, candidate: Key, code: str, base_name: str = "base") -> tuple[Notice, ...]:
-    """A notice of `code` for each part in which two keys differ; empty where counters are comparable.
+    """Return a notice of `code` for each part in which two keys differ; empty where counters are comparable.
 
     :param base_name: `base`, or `baseline` where it is a file.
     """
+    parts = ((name, base.get(name), candidate.get(name)) for name in sorted({*base, *candidate}))
     return tuple(
-        Notice(
-            code,
-            {
-                "part": name,
-                "base": base.get(name),
-                "candidate": candidate.get(name),
-                "where": base_name,
-                "why": WHY.get(name, ""),
-            },
-        )
-        for name in sorted({*base, *candidate})
-        if base.get(name) != candidate.get(name)
+        Notice(code, {"part": name, "base": old, "candidate": new, "where": base_name, "why": WHY.get(name, "")})
+        for name, old, new in parts
+        if old != new
     )
 
 

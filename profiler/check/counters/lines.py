@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from profiler.check.counters.files import FileChange
+from profiler.check.diff import FileChange
 from profiler.check.model import Change, ChangeKind, Counted, CountedLine
 from profiler.core.metrics import ONCE, STARTUP
 
@@ -213,22 +213,17 @@ def equal_payments(pairs: Sequence[LinePair]) -> Iterator[Payment]:
 def _payers(one: LinePair, others: Sequence[LinePair]) -> Sequence[LinePair]:
     """The fewest of the other pairs that together fell as much as this one rose, or rose as much as it fell."""
     change = one.before - one.after
-    chosen = [
-        other
-        for other in others
-        if not above(abs(other.after - other.before), abs(change))
-        and _is_same_call(*((other, one) if change < 0 else (one, other)))
-    ]
+    chosen = []
+    for other in others:
+        old, new = (other.base, one.candidate) if change < 0 else (one.base, other.candidate)
+        is_same_call = old is not None and new is not None and old.operation == new.operation and old.may_become(new)
+        if is_same_call and not above(abs(other.after - other.before), abs(change)):
+            chosen.append(other)
     for number in range(1, len(chosen) + 1) if len(chosen) <= _MAX_PAYERS else (1, len(chosen)):
         for payers in combinations(chosen, number):
             if is_equal(sum(other.after - other.before for other in payers), change):
                 return payers
     return ()
-
-
-def _is_same_call(fallen: LinePair, risen: LinePair) -> bool:
-    old, new = fallen.base, risen.candidate
-    return old is not None and new is not None and old.operation == new.operation and old.may_become(new)
 
 
 def _ratio(first: str, second: str) -> float:
@@ -329,24 +324,12 @@ def changed_lines(
 
 
 def change_of(pair: LinePair) -> Change:
-    """What became of a line."""
-    line = pair.candidate or pair.base
+    """Return what became of a line."""
+    line, base = pair.candidate or pair.base, pair.base
     assert line is not None, "a pair has a line"
-    same = is_equal(pair.before, pair.after)
-    return Change(
-        line.counter,
-        line.file,
-        line.number,
-        line.function,
-        line.operation,
-        pair.after if same else pair.before,
-        pair.after,
-        line.text,
-        line.stage,
-        pair.base.file if pair.base else "",
-        pair.base.number if pair.base else 0,
-        pair.base.function if pair.base else "",
-    )
+    before = pair.after if is_equal(pair.before, pair.after) else pair.before
+    now = line.counter, line.file, line.number, line.function, line.operation, before, pair.after, line.text, line.stage
+    return Change(*now, base.file, base.number, base.function) if base else Change(*now)
 
 
 def amounts_by_line(

@@ -108,7 +108,10 @@ def table_counts(
         kind, column = _COUNTERS[counter]
         own, weight = rows[rows["kind"] == kind], weights[rows["kind"] == kind]
         if kind is CountKind.PEAK:
-            own = _highest_moment(own)
+            # of the boundary before which most memory was in use
+            moments, group = np.unique(own["time"], return_inverse=True)
+            used = np.bincount(group.ravel(), own["bytes"], len(moments))
+            own = own[group.ravel() == np.argmax(used)] if len(own) else own
             weight = np.full(len(own), peak)
         totals[counter] = max(0.0, float((own[column] * weight).sum()))
         keys, group = np.unique(own[["site", "name"]], return_inverse=True)
@@ -143,15 +146,6 @@ def _is_steady(changes: npt.NDArray[np.float64]) -> bool:
     sizes = np.concatenate(([0.0], np.cumsum(changes)))
     first, second = np.split(sizes, [len(sizes) // 2])
     return bool(first.max() < second.min() or second.max() < first.min())
-
-
-def _highest_moment(rows: Table) -> Table:
-    """The rows of the boundary before which most memory was in use."""
-    moments, group = np.unique(rows["time"], return_inverse=True)
-    if not len(moments):
-        return rows
-    highest: Table = rows[group.ravel() == np.argmax(np.bincount(group.ravel(), rows["bytes"]))]
-    return highest
 
 
 def line_at(

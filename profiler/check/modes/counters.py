@@ -17,8 +17,9 @@ from profiler.analyse.compare.comparability import program_name
 from profiler.check.counters import baseline
 from profiler.check.counters.compare import budget_lines, compare, overall, worst
 from profiler.check.counters.environment_key import environment_key, key_differences, other_work, per_sample
-from profiler.check.counters.files import FileChange, content_ids, file_changes, root_folder
+from profiler.check.counters.files import root_folder
 from profiler.check.counters.lines import scaled_amounts
+from profiler.check.diff import FileChange, changed_lines, content_ids, file_changes, new_files
 from profiler.check.model import (
     BASE,
     CANDIDATE,
@@ -51,14 +52,7 @@ from profiler.check.outputs.text import sentence
 from profiler.check.settings import PROCESSES, Settings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.interleave import STEPS
-from profiler.check.worktree.prepare import (
-    LINK_HINT,
-    PreparedSide,
-    changed_lines,
-    new_files,
-    refuse_working_tree,
-    working_tree_side,
-)
+from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, refuse_working_tree, working_tree_side
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.machine import virtual_devices
 from profiler.core.syntax import statements
@@ -222,7 +216,14 @@ def _judged(
         more = MORE_PROCESSES if varies else 1
         recordings += record_counters(program, settings, more, settings.processes + 1)
         lines = compared(recordings.counted)
-    return lines, _scaled_work(lines, base, recordings, files, settings), recordings
+    # a step is other work where its copies to the device or its arithmetic have all grown by one factor
+    failing = {line.counter for line in lines if line.state == FAIL}
+    for amounts, events in _SCALED.items():
+        if amounts in failing and amounts not in settings.limits.counters:
+            factor = scaled_amounts(events, amounts, base, recordings.counted, files)
+            if factor is not None and factor > 1:
+                return lines, (Notice("work-scaled", {"counter": amounts, "factor": factor}),), recordings
+    return lines, (), recordings
 
 
 def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> int:
@@ -293,23 +294,6 @@ def _unreached(base: PreparedSide, candidate: Recordings, root: str) -> list[str
     ]
 
 
-def _scaled_work(
-    lines: Sequence[CounterLine],
-    base: Sequence[Counted],
-    recordings: Recordings,
-    files: Sequence[FileChange],
-    settings: Settings,
-) -> tuple[Notice, ...]:
-    """Why a step is other work, where its copies to the device or its arithmetic have all grown by one factor."""
-    failing = {line.counter for line in lines if line.state == FAIL}
-    for amounts, events in _SCALED.items():
-        if amounts in failing and amounts not in settings.limits.counters:
-            factor = scaled_amounts(events, amounts, base, recordings.counted, files)
-            if factor is not None and factor > 1:
-                return (Notice("work-scaled", {"counter": amounts, "factor": factor}),)
-    return ()
-
-
 def merge_baseline(result: GateResult, file: GateResult) -> GateResult:
     """The result of two revisions combined with that of the baseline file: of each counter the worse of both."""
     merged = {(line.counter, line.scope): line for line in result.counters}
@@ -317,7 +301,13 @@ def merge_baseline(result: GateResult, file: GateResult) -> GateResult:
         key = line.counter, line.scope
         if file.counters_reasons and key in merged:
             continue  # it was judged by its budget only, as that of the revision was too
-        merged[key] = _worse(line, merged.get(key), file.baseline_file)
+        of_revision = merged.get(key)
+        if of_revision is None or (of_revision.state, of_revision.before) == (line.state, line.before):
+            merged[key] = line  # it has the lines at which a counter rose
+            continue
+        is_revision = STATES.index(of_revision.state) > STATES.index(line.state)
+        worse, name = (of_revision, "the base") if is_revision else (line, file.baseline_file)
+        merged[key] = replace(worse, reasons=(*worse.reasons, Notice("compared-to", {"name": name})))
     return replace(
         result,
         counters=tuple(merged.values()),
@@ -327,15 +317,6 @@ def merge_baseline(result: GateResult, file: GateResult) -> GateResult:
         notes=(*result.notes, Notice("baseline-too", {"file": file.base.what})),
         baseline_file=file.baseline_file,
     )
-
-
-def _worse(file: CounterLine, revision: CounterLine | None, path: str) -> CounterLine:
-    """The file's where both agree: it has the lines at which a counter rose."""
-    if revision is None or (revision.state, revision.before) == (file.state, file.before):
-        return file
-    is_revision = STATES.index(revision.state) > STATES.index(file.state)
-    line, name = (revision, "the base") if is_revision else (file, path)
-    return replace(line, reasons=(*line.reasons, Notice("compared-to", {"name": name})))
 
 
 def update(program: Program, settings: Settings) -> int:
@@ -363,7 +344,7 @@ def update(program: Program, settings: Settings) -> int:
     old, damage = baseline.previous(path, section.key)
     root = root_folder(str(program.cwd), recordings.runs[0].info.argv)
     files = file_changes(old.sources, section.sources, root) if old else ()
-    looser = (damage,) if damage else baseline.loosened_counters(old, section, files) if old else ()
+    looser = [damage] if damage else list(baseline.loosened_counters(old, section, files)) if old else []
     if looser and not settings.reason:
         raise ProfilerError(
             f"{path} would let more pass than before, so it is as it was, and --update needs a REASON: "

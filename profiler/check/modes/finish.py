@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,6 +20,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final
 
+from profiler.check.causes import changed_first, counted_causes, worse_causes
+from profiler.check.counters.compare import budget_warnings, unused_limits, worst
 from profiler.check.model import (
     BASE,
     CANDIDATE,
@@ -29,21 +31,22 @@ from profiler.check.model import (
     PASS,
     GateResult,
     Hunk,
+    WorseCause,
 )
-from profiler.check.modes.judge import judge
-from profiler.check.outputs import json
+from profiler.check.outputs import history, json
+from profiler.check.outputs.first_screen import verdict_sentence
 from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
 from profiler.check.outputs.write import append_summary, print_result, write_all
-from profiler.check.places import LineTimes
+from profiler.check.places import LineTimes, slower_lines
 from profiler.check.settings import Settings
 from profiler.check.speed.processes import deferred_signals, last_signal
-from profiler.core.errors import Exit, ProfilerError
+from profiler.core.errors import Exit, Notice, ProfilerError
 from profiler.report.write import write_text
 
 if TYPE_CHECKING:
     from profiler.analyse.model import Comparison
+    from profiler.check.diff import SourceDiff
     from profiler.check.modes.sides import Recordings
-    from profiler.check.worktree.prepare import SourceDiff
 
 CI: Final = "CI"
 ACTIONS: Final = "GITHUB_ACTIONS"
@@ -51,7 +54,6 @@ SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 _FALSE: Final = ("", "0", "false", "no", "off")
 _COMPARED_RUNS: Final = 5
 """Number of runs of each side that the page compares."""
-_RECORD: Final = "check.json"
 _EXIT_CODES: Final = {PASS: Exit.OK, FAIL: Exit.FAIL}
 """Of a result that decides; any other one is `NOT_COMPARABLE`."""
 
@@ -87,22 +89,92 @@ def finish(
         hunks: tuple[Hunk, ...] | None = None
         if diff is not None and FAIL in (result.counters_state, result.throughput and result.throughput.state):
             with reported("the lines that changed could not be shown"):
-                times = _line_times(result, comparison, diff)
+                details = [side.detail for side in comparison.sides] if comparison else []
+                folders = str(diff.base_folder), str(diff.folder)
+                sides_of = zip(details, folders, (result.base.step_time, result.candidate.step_time), strict=False)
+                timed = [LineTimes.of(detail, folder, step) for detail, folder, step in sides_of if detail and step]
                 files = [change.file for line in result.counters for change in line.changes]
-                hunks = diff.hunks([*files, *(file for file, _ in times[1].lines)] if times else files)
+                if len(timed) == len((BASE, CANDIDATE)):
+                    times = timed[0], timed[1]
+                    files += (file for file, _ in times[1].lines)
+                hunks = diff.hunks(files)
         result = judge(result, comparison, times, hunks)
         settings.results.append(result)
         _print(result)
-        complete = _write(result, settings.out, comparison)
+        record = settings.out / "check.json"
+        with reported("not all reports were written"):
+            write_all(result, settings.out, comparison)
+        if not record.exists():  # the other reports need more
+            with reported("error"):
+                write_text(record, json.render(json.result_json(result)))
         if summary := os.environ.get(SUMMARY):
             with reported("the summary of the job was not written"):
                 append_summary(result, Path(summary))
+        appended = settings.table.history is None
         if settings.table.history is not None:
-            complete &= _append_to_history(Path(settings.table.history), result)
-        if not complete:
+            if result.throughput is None:
+                # counted at another level than rounds are measured: in one series their times would look like a change
+                result = replace(result, candidate=replace(result.candidate, step_time=None, tokens_per_s=None))
+            with reported("error"):
+                history.append(Path(settings.table.history), result)
+                appended = True
+        if not (record.exists() and appended):
             return int(Exit.USAGE)
         passes = result.state in (INCONCLUSIVE, NOT_COMPARABLE) and result.limits.inconclusive == "pass"
         return int(Exit.OK if passes else _EXIT_CODES.get(result.state, Exit.NOT_COMPARABLE))
+
+
+# ---------------------------------------------------------------- the verdict
+
+
+def judge(
+    result: GateResult,
+    comparison: Comparison | None = None,
+    times: tuple[LineTimes, LineTimes] | None = None,
+    hunks: Sequence[Hunk] | None = None,
+) -> GateResult:
+    """The complete result of what was measured.
+
+    :param comparison: of the runs of both sides.
+    :param times: the time of each side by line.
+    :param hunks: what the diff changed in the files of a FAIL; None: not known.
+    :raises ValueError: nothing was compared.
+    """
+    warnings = (*result.warnings, *budget_warnings(result.counters), *unused_limits(result))
+    # a comparison with a baseline has its diff already
+    result = replace(result, warnings=warnings, hunks=result.hunks if hunks is None else tuple(hunks))
+    if times is not None and hunks is not None:
+        result = replace(result, slower_lines=slower_lines(*times, hunks))
+    timed: tuple[WorseCause, ...] = ()
+    if comparison is not None:
+        timed = tuple(worse_causes(comparison, hunks))
+        if any(side.detail for side in comparison.sides):
+            result = replace(result, explanation=comparison.verdict)  # it tells where the time went
+    known = {cause.rule for cause in timed}
+    counted = (cause for cause in counted_causes(result.counters) if cause.rule not in known)
+    return conclude(replace(result, causes=changed_first((*timed, *counted), result.hunks)))
+
+
+def conclude(result: GateResult) -> GateResult:
+    """The result with its state, as bad as its worst part, and its sentence.
+
+    :raises ValueError: it has no part.
+    """
+    parts = [result.counters_state, result.throughput.state if result.throughput else None]
+    states = [state for state in parts if state is not None]
+    if not states:
+        raise ValueError("nothing was compared")
+    counters = list(result.counters)
+    for index, line in enumerate(counters):
+        # a gain over equally many steps can be written down in the baseline, where there is one
+        if line.reasons[:1] == (Notice("fewer"),) and not (result.baseline_file and len(line.reasons) > 1):
+            code = "fewer-than-baseline" if result.baseline_file else "fewer"
+            counters[index] = replace(line, reasons=(Notice(code),))
+    result = replace(result, counters=tuple(counters), state=worst(states))
+    return replace(result, sentence=verdict_sentence(result))
+
+
+# ---------------------------------------------------------------- what is printed and written
 
 
 class reported:  # noqa: N801 - a context manager, as contextlib.suppress is
@@ -142,42 +214,6 @@ def _print(result: GateResult) -> None:
         _report("the verdict could not be printed", error)
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _write(result: GateResult, out: Path, comparison: Comparison | None) -> bool:
-    """Whether check.json exists afterwards; the other reports need more and may fail."""
-    with reported("not all reports were written"):
-        write_all(result, out, comparison)
-    if not (out / _RECORD).exists():
-        with reported("error"):
-            write_text(out / _RECORD, json.render(json.result_json(result)))
-    return (out / _RECORD).exists()
-
-
-def _append_to_history(path: Path, result: GateResult) -> bool:
-    """Whether the result is in the history."""
-    from profiler.check.history import append
-
-    if result.throughput is None:
-        # counted at another level than rounds are measured: in one series their times would look like a change
-        result = replace(result, candidate=replace(result.candidate, step_time=None, tokens_per_s=None))
-    with reported("error"):
-        append(path, result)
-        return True
-    return False
-
-
-def _line_times(
-    result: GateResult, comparison: Comparison | None, diff: SourceDiff
-) -> tuple[LineTimes, LineTimes] | None:
-    """The time of each side by line; None: a side has no recording, or no step of it was timed."""
-    base, candidate = comparison.sides if comparison else (None, None)
-    if base and candidate and base.detail and candidate.detail and result.base.step_time and result.candidate.step_time:
-        return (
-            LineTimes.of(base.detail, str(diff.base_folder), result.base.step_time),
-            LineTimes.of(candidate.detail, str(diff.folder), result.candidate.step_time),
-        )
-    return None
 
 
 def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:

@@ -296,26 +296,19 @@ def rounds_saved(rounds: Sequence[Round], out: Path) -> Iterator[None]:
     except BaseException as error:  # a fault of the tool too
         if not rounds:
             raise
-        message = _save(rounds, out, error)
+        number = f"{plural(len(rounds), 'round')} measured before"
+        message = f"the {number} {'is' if len(rounds) == 1 else 'are'} kept in {out / ROUNDS_FILE}"
+        kept = [done.to_json() for done in rounds]
+        document = {"schema": "check-rounds/1", "ended_by": str(error) or type(error).__name__, "rounds": kept}
+        try:
+            write_text(out / ROUNDS_FILE, json.dumps(document) + "\n")
+        except ProfilerError as fault:
+            message = f"the {number} are lost: {fault}"
         if isinstance(error, ProfilerError):
             raise ProfilerError(f"{error}; {message}", error.exit_code) from error
         with suppress(OSError):  # of a closed terminal
             print(message, file=sys.stderr, flush=True)
         raise
-
-
-def _save(rounds: Sequence[Round], out: Path, error: BaseException) -> str:
-    number = f"{plural(len(rounds), 'round')} measured before"
-    document = {
-        "schema": "check-rounds/1",
-        "ended_by": str(error) or type(error).__name__,
-        "rounds": [done.to_json() for done in rounds],
-    }
-    try:
-        write_text(out / ROUNDS_FILE, json.dumps(document) + "\n")
-    except ProfilerError as fault:
-        return f"the {number} are lost: {fault}"
-    return f"the {number} {'is' if len(rounds) == 1 else 'are'} kept in {out / ROUNDS_FILE}"
 
 
 # ---------------------------------------------------------------- progress

@@ -19,12 +19,12 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import Final
 
-from profiler.check import history
 from profiler.check.counters import baseline
 from profiler.check.counters.compare import EVERY, GATED, UNGATED
 from profiler.check.model import FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult
 from profiler.check.modes import counters, interleaved
 from profiler.check.modes.finish import interrupt_code, report_error
+from profiler.check.outputs import history
 from profiler.check.outputs.history import print_history, write_page
 from profiler.check.outputs.page import configuration_lines
 from profiler.check.outputs.write import write_configurations

@@ -17,11 +17,11 @@ from profiler.analyse.window import measured_window
 from profiler.check.counters.counted import counted
 from profiler.check.counters.environment_key import WORK, environment_key, key_differences, work_of_a_step
 from profiler.check.counters.files import start_folder
+from profiler.check.diff import SourceDiff
 from profiler.check.model import BASE, CANDIDATE, Counted, Round, SideInfo
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.interleave import STEPS, WARMUP, record_steps
-from profiler.check.worktree.prepare import SourceDiff
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.facts import program as started_program
 from profiler.core.masking import shown_command
@@ -45,10 +45,13 @@ EXPLAIN_S: Final = 10.0
 
 def prepare_base(rev: str, command: tuple[str, ...], settings: Settings) -> AbstractContextManager[PreparedSide]:
     """The command at a git revision, ready to start within the block; what that takes is told on stderr."""
-    from profiler.check.worktree.prepare import RevisionRequest, prepare_revision
+    from profiler.check.worktree.prepare import prepare_revision
 
-    request = RevisionRequest(rev, command, Path.cwd(), settings.table.links, settings.table.environment)
-    return prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True))
+    def announce(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    table = settings.table
+    return prepare_revision(rev, command, Path.cwd(), announce, links=table.links, environment=table.environment)
 
 
 def source_diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
@@ -299,11 +302,16 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
 
 
 def describe_side(label: str, side: PreparedSide, recordings: Recordings, rounds: Sequence[Round] = ()) -> SideInfo:
-    """A side as people know it; its speed is informational: that of its measured blocks, else of its runs."""
+    """Describe a side as people know it; its speed is informational: that of its measured blocks, else of its runs."""
     blocks = [block for measured in rounds for block in measured.blocks if block.side == label and block.time]
     steps, tokens = [step for block in blocks for step in block.steps], sum(block.tokens for block in blocks)
-    if not rounds:
-        steps, tokens = _speed_of_runs(recordings.runs)
+    for run in () if rounds else recordings.runs:  # of controlled programs only in their measured spans
+        window, spans = measured_window(run), _spans(run.path)
+        rows = zip(window.begin.tolist(), window.end.tolist(), window.steps["tokens"].tolist(), strict=True)
+        for begin, end, step_tokens in rows:
+            if not spans or any(first <= begin and end <= last for first, last in spans):
+                steps.append(end - begin)
+                tokens += max(0, step_tokens)
     command = shown_command(side.argv)
     first = recordings.runs[0] if recordings.runs else None
     return SideInfo(
@@ -316,20 +324,6 @@ def describe_side(label: str, side: PreparedSide, recordings: Recordings, rounds
         tokens / (sum(steps) / 1e9) if tokens else None,
         {name: value for name, value in first.info.facts.items() if isinstance(value, str | int)} if first else {},
     )
-
-
-def _speed_of_runs(runs: Sequence[Run]) -> tuple[list[int], int]:
-    """ns of each step of recorded runs, and the tokens of all; of controlled programs only in their measured spans."""
-    steps: list[int] = []
-    tokens = 0
-    for run in runs:
-        window, spans = measured_window(run), _spans(run.path)
-        rows = zip(window.begin.tolist(), window.end.tolist(), window.steps["tokens"].tolist(), strict=True)
-        for begin, end, step_tokens in rows:
-            if not spans or any(first <= begin and end <= last for first, last in spans):
-                steps.append(end - begin)
-                tokens += max(0, step_tokens)
-    return steps, tokens
 
 
 def fingerprint(runs: Sequence[Run]) -> dict[str, str]:

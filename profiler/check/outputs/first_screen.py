@@ -13,7 +13,6 @@ from profiler.check.model import (
     INCONCLUSIVE,
     NOT_COMPARABLE,
     PASS,
-    Change,
     CounterLine,
     GateResult,
     Hunk,
@@ -214,38 +213,31 @@ def hunk_at(result: GateResult, file: str, line: int) -> Hunk | None:
 
 
 def _counted(rise: Rise) -> b.CodePlace:
+    """Show `0 → 1 sync`, for the first counters of a line and the period of the first one."""
     first = rise.changes[0]
     place = f"{fmt.location(first, short_path(first.file))}{fmt.function_and_operation(first)}"
     place += f", {_CHANGED}" * rise.is_written
-    change = ", ".join(_amounts_of(rise.changes))
     if rise.lines > 1:
         place, change = f"{place} and {plural(rise.lines - 1, 'more line')}", text.times_as_much(rise)
-    return b.CodePlace(0.0, place, plain(first.source), fmt.location(first), change)
-
-
-def _amounts_of(changes: Sequence[Change]) -> Iterator[str]:
-    """`0 → 1 sync`, for the first counters of a line and the period of the first one."""
-    period = counter_period(changes[0].counter)
-    names = dict.fromkeys(each.counter for each in changes if counter_period(each.counter) == period)
+        return b.CodePlace(0.0, place, plain(first.source), fmt.location(first), change)
+    period = counter_period(first.counter)
+    names = dict.fromkeys(each.counter for each in rise.changes if counter_period(each.counter) == period)
+    amounts = []
     for name in list(names)[:_AMOUNTS]:
-        own = [each for each in changes if each.counter == name]
+        own = [each for each in rise.changes if each.counter == name]
         sums = sum(each.before for each in own), sum(each.after for each in own)
         before, after = fmt.amounts(sums, name)
-        yield f"{f'{before} → ' if sums[0] != sums[1] else ''}{after} {fmt.counter_noun(name, sums[1])}"
+        amounts.append(f"{f'{before} → ' if sums[0] != sums[1] else ''}{after} {fmt.counter_noun(name, sums[1])}")
+    return b.CodePlace(0.0, place, plain(first.source), fmt.location(first), ", ".join(amounts))
 
 
 def _slower(line: SlowerLine, step: float) -> b.CodePlace:
     share = (line.after - line.before) / step if step and math.isfinite(line.after - line.before) else 0.0
     function = f" in {plain(line.function)}()" if line.function not in ("", "<module>") else ""
-    more = f", {100 * share:+.0f}% of a step" if share else ""
+    place = f"{short_path(plain(line.file))}:{line.line}{function}" + f", {_CHANGED}" * line.is_changed
     before, after = fmt.slower_times(line)
-    return b.CodePlace(
-        share,
-        f"{short_path(plain(line.file))}:{line.line}{function}" + f", {_CHANGED}" * line.is_changed,
-        plain(line.source),
-        f"{plain(line.file)}:{line.line}",
-        f"{before} → {after}{more}",
-    )
+    change = f"{before} → {after}" + (f", {100 * share:+.0f}% of a step" if share else "")
+    return b.CodePlace(share, place, plain(line.source), f"{plain(line.file)}:{line.line}", change)
 
 
 def excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
@@ -284,7 +276,11 @@ def _actions(result: GateResult) -> Iterator[b.Action]:
     elif result.state == NOT_COMPARABLE:
         yield b.Action("Give both sides the same work, then check again", command=_check(result))
     elif result.state == INCONCLUSIVE:
-        yield from _to_settle(result)
+        if text.warnings(result):
+            yield b.Action("Repeat it on a quieter machine", "its warnings tell what disturbed it")
+        rounds = result.throughput and result.throughput.reason and result.throughput.reason.values.get("max_rounds")
+        more, option = (", with more rounds", f" --set max_rounds={rounds}") if rounds else ("", "")
+        yield b.Action(f"Check again{more}", command=_check(result, option))
     elif any(fmt.is_fewer(line) for line in result.counters) and result.baseline_file:
         yield b.Action("Store the smaller counts", command=_update(result))
 
@@ -305,29 +301,16 @@ def _after_fail(result: GateResult) -> Iterator[b.Action]:
         yield b.Action(f"Remove what was added{where}, then check again", command=_check(result))
 
 
-def _to_settle(result: GateResult) -> Iterator[b.Action]:
-    if text.warnings(result):
-        yield b.Action("Repeat it on a quieter machine", "its warnings tell what disturbed it")
-    reason = result.throughput.reason if result.throughput is not None else None
-    rounds = reason.values.get("max_rounds") if reason is not None else None
-    if rounds is None:
-        yield b.Action("Check again", command=_check(result))
-    else:
-        yield b.Action("Check again, with more rounds", command=_check(result, f" --set max_rounds={rounds}"))
-
-
 def _check(result: GateResult, more: str = "") -> str:
     more = f"{more} {result.options}".rstrip()
+    command = plain(result.candidate.command)
+    options = "RUN_A RUN_B"
     if result.mode == "against":
-        revision = plain(result.base.what).partition(" (")[0]
-        options = f"--against {shlex.quote(revision)}{more} -- {plain(result.candidate.command)}"
+        options = f"--against {shlex.quote(plain(result.base.what).partition(' (')[0])}{more} -- {command}"
     elif result.mode == "baseline":
-        options = f"--baseline {shlex.quote(plain(result.baseline_file))}{more} -- {plain(result.candidate.command)}"
+        options = f"--baseline {shlex.quote(plain(result.baseline_file))}{more} -- {command}"
     elif result.mode == "commands":
-        before, after = (shlex.quote(plain(side.command)) for side in (result.base, result.candidate))
-        options = f"{before} {after}{more}"
-    else:
-        options = "RUN_A RUN_B"
+        options = f"{shlex.quote(plain(result.base.command))} {shlex.quote(command)}{more}"
     return f"{called_as()} check {options}"
 
 

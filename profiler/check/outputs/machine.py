@@ -33,8 +33,6 @@ from profiler.check.model import (
     CounterLine,
     GateResult,
     Throughput,
-    TimeLine,
-    WorseCause,
 )
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
@@ -98,10 +96,6 @@ class RepositoryPaths:
         path = PurePath(os.path.normpath(PurePath(self.cwd) / file))
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
 
-    def label(self, file: str) -> str:
-        """`file` relative to the root; unchanged if it lies elsewhere."""
-        return self.relative(file) or file
-
 
 # ---------------------------------------------------------------- cases and their alerts
 
@@ -150,10 +144,27 @@ def cases(result: GateResult) -> tuple[Case, ...]:
 
 
 def find_alerts(result: GateResult) -> tuple[Alert, ...]:
-    """The alerts of all cases, and those of the causes that the time of steps shows."""
+    """Return the alerts of all cases, and those of the causes that the time of steps shows."""
+    alerts = [alert for case in cases(result) for alert in case.alerts]
     level = ERROR if result.throughput is not None and result.throughput.state == FAIL else WARNING
-    timed = (_cause_alert(cause, level) for cause in result.causes if cause.file and not cause.counter)
-    return (*(alert for case in cases(result) for alert in case.alerts), *timed)
+    for cause in result.causes:
+        if cause.file and not cause.counter:
+            costs = {"before": cause.before, "after": cause.after}
+            known = {
+                key: units.seconds(cost) for key, cost in costs.items() if cost is not None and math.isfinite(cost)
+            }
+            alerts.append(
+                Alert(
+                    f"cause/{_identifier(cause.rule)}",
+                    f"{plain(cause.rule)} appeared or grew",
+                    cause.fix,
+                    level,
+                    f"{cause.sentence} {cause.fix}",
+                    Change("", cause.file, cause.line, "", "", 0.0, 0.0),
+                    {**known, "cause": cause.rule},
+                )
+            )
+    return tuple(alerts)
 
 
 def _counter_case(result: GateResult, line: CounterLine) -> Case:
@@ -173,27 +184,23 @@ def _counter_case(result: GateResult, line: CounterLine) -> Case:
 
 
 def _time_cases(result: GateResult, speed: Throughput) -> list[Case]:
+    """Make a case for each line: 'typical step: +5.2% (+4.1% to +6.3%) over 5 rounds', and what that rules out."""
     times = []
     reason = plain(text.sentence(speed.reason)) if speed.reason else ""
     for line in speed.lines:
-        state = fmt.line_state(speed, line)
-        message = "; ".join((*_time_sentences(line, state), *([reason] if reason and state != PASS else [])))
+        state, ends = fmt.line_state(speed, line), fmt.interval(line.low, line.high)
+        estimate = fmt.slower_or_faster(line.slowdown) + (f" ({ends})" if ends else "")
+        sentences = [f"{plain(line.name)}: {estimate} over {plural(line.rounds, 'round')}"]
+        if state == PASS and (limit := fmt.ruled_out(line)):
+            sentences.append(f"slower by more than {limit} is ruled out")
+        is_known = state != FAIL and line.rounds >= LOOKS[0] and fmt.percentage(line.smallest) is not None
+        if is_known and (line.slowdown or 0.0) < (line.smallest or 0.0):
+            sentences.append(f"from {fmt.percent(line.smallest)} on it would have been a FAIL ({fmt.DETECTED})")
+        message = "; ".join((*sentences, *([reason] if reason and state != PASS else [])))
         times.append(Case(THROUGHPUT, plain(line.name), state, message))
     if _is_worse(speed.state, times):
         times.append(Case(THROUGHPUT, "all rounds", speed.state, reason or plain(result.sentence)))
     return times
-
-
-def _time_sentences(line: TimeLine, state: str) -> Iterator[str]:
-    """'typical step: +5.2% (+4.1% to +6.3%) over 5 rounds', and what they rule out or find."""
-    ends = fmt.interval(line.low, line.high)
-    estimate = fmt.slower_or_faster(line.slowdown) + (f" ({ends})" if ends else "")
-    yield f"{plain(line.name)}: {estimate} over {plural(line.rounds, 'round')}"
-    if state == PASS and (limit := fmt.ruled_out(line)):
-        yield f"slower by more than {limit} is ruled out"
-    is_known = state != FAIL and line.rounds >= LOOKS[0] and fmt.percentage(line.smallest) is not None
-    if is_known and (line.slowdown or 0.0) < (line.smallest or 0.0):
-        yield f"from {fmt.percent(line.smallest)} on it would have been a FAIL ({fmt.DETECTED})"
 
 
 def _is_worse(state: str | None, parts: Sequence[Case]) -> bool:
@@ -252,20 +259,6 @@ def _budget_alerts(line: CounterLine) -> Iterator[Alert]:
         )
 
 
-def _cause_alert(cause: WorseCause, level: str) -> Alert:
-    costs = {"before": cause.before, "after": cause.after}
-    known = {name: units.seconds(cost) for name, cost in costs.items() if cost is not None and math.isfinite(cost)}
-    return Alert(
-        f"cause/{_identifier(cause.rule)}",
-        f"{plain(cause.rule)} appeared or grew",
-        cause.fix,
-        level,
-        f"{cause.sentence} {cause.fix}",
-        Change("", cause.file, cause.line, "", "", 0.0, 0.0),
-        {**known, "cause": cause.rule},
-    )
-
-
 def _identifier(name: str) -> str:
     return "".join(char if char.isalnum() or char in "-._" else "-" for char in plain(name))
 
@@ -274,7 +267,7 @@ def _identifier(name: str) -> str:
 
 
 def render_sarif(found: Mapping[str, GateResult], repository: RepositoryPaths) -> str:
-    """The complete SARIF file: one run of the tool for each configuration.
+    """Return the complete SARIF file: one run of the tool for each configuration.
 
     :param found: name of a configuration -> its result; the name is empty where there is only one.
     """
@@ -285,15 +278,21 @@ def render_sarif(found: Mapping[str, GateResult], repository: RepositoryPaths) -
 
 def _sarif_run(name: str, result: GateResult, repository: RepositoryPaths) -> dict[str, Any]:
     alerts = find_alerts(result)
-    rules = {alert.rule: alert for alert in alerts}
-    indices = {rule: index for index, rule in enumerate(rules)}
+    ids = list(dict.fromkeys(alert.rule for alert in alerts))
+    rules = [
+        {
+            "id": rule.rule,
+            "name": "".join(part.capitalize() for part in rule.rule.replace("/", "_").split("_"))[:MAX_RULE_NAME],
+            "shortDescription": {"text": rule.title[:MAX_RULE_TEXT]},
+            "fullDescription": {"text": f"{rule.title}. {rule.help}"[:MAX_RULE_TEXT]},
+            "help": {"text": rule.help},
+            "defaultConfiguration": {"level": "error"},
+            "properties": {"tags": ["performance"], "precision": "very-high", "problem.severity": "error"},
+        }
+        for rule in {alert.rule: alert for alert in alerts}.values()
+    ]
+    driver = {"name": "training-profiler check", "semanticVersion": __version__, "version": __version__, "rules": rules}
     prints = _fingerprints(alerts, repository)
-    driver = {
-        "name": "training-profiler check",
-        "semanticVersion": __version__,
-        "version": __version__,
-        "rules": list(map(_sarif_rule, rules.values())),
-    }
     return {
         "tool": {"driver": driver},
         # code scanning takes several runs of one tool only if their categories differ (3.17.3)
@@ -302,7 +301,7 @@ def _sarif_run(name: str, result: GateResult, repository: RepositoryPaths) -> di
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {ROOT: {"description": {"text": "The root of the repository."}}},
         "results": [
-            _sarif_result(alert, indices[alert.rule], digest, repository)
+            _sarif_result(alert, ids.index(alert.rule), digest, repository)
             for alert, digest in zip(alerts, prints, strict=True)
         ],
         "properties": {"state": result.state, "sentence": result.sentence},
@@ -310,49 +309,21 @@ def _sarif_run(name: str, result: GateResult, repository: RepositoryPaths) -> di
 
 
 def _fingerprints(alerts: Iterable[Alert], repository: RepositoryPaths) -> Iterator[str]:
-    """A digest of rule, file, function and operation of each alert, which stays when its line moves."""
+    """Return a digest of rule, file, function and operation of each alert, which stays when its line moves."""
     counts = Counter[str]()
     for alert in alerts:
         code = (alert.at.function, alert.at.operation) if alert.at.counter else ()
-        digest = _digest(alert.rule, repository.label(alert.at.file), *code)
+        digest = _digest("\0".join((alert.rule, repository.relative(alert.at.file) or alert.at.file, *code)))
         counts[digest] += 1
         # several of the same function and operation are numbered in their order
-        yield _digest(digest, str(counts[digest])) if counts[digest] > 1 else digest
+        yield _digest(f"{digest}\0{counts[digest]}") if counts[digest] > 1 else digest
 
 
-def _digest(*texts: str) -> str:
-    joined = "\0".join(texts).encode("utf-8", "replace")
-    return hashlib.sha256(joined).hexdigest()[:_FINGERPRINT_DIGITS]
-
-
-def _sarif_rule(rule: Alert) -> dict[str, Any]:
-    return {
-        "id": rule.rule,
-        "name": "".join(part.capitalize() for part in rule.rule.replace("/", "_").split("_"))[:MAX_RULE_NAME],
-        "shortDescription": {"text": rule.title[:MAX_RULE_TEXT]},
-        "fullDescription": {"text": f"{rule.title}. {rule.help}"[:MAX_RULE_TEXT]},
-        "help": {"text": rule.help},
-        "defaultConfiguration": {"level": "error"},
-        "properties": {"tags": ["performance"], "precision": "very-high", "problem.severity": "error"},
-    }
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:_FINGERPRINT_DIGITS]
 
 
 def _sarif_result(alert: Alert, rule_index: int, digest: str, repository: RepositoryPaths) -> dict[str, Any]:
-    return {
-        "ruleId": alert.rule,
-        "ruleIndex": rule_index,
-        "level": alert.level,
-        "kind": "fail",
-        # a plain text message may contain links too (3.11.6): the space keeps brackets from being one
-        "message": {"text": alert.message.replace("](", "] (")},
-        "locations": [_sarif_location(alert, repository)],
-        # GitHub reads only this fingerprint; its number tells equal ones apart, which these never are
-        "partialFingerprints": {"primaryLocationLineHash": f"{digest}:1"},
-        "properties": dict(alert.properties),
-    }
-
-
-def _sarif_location(alert: Alert, repository: RepositoryPaths) -> dict[str, Any]:
     file, path = repository.relative(alert.at.file), PurePath(alert.at.file)
     name = (file or (path.as_posix() if path.is_absolute() else alert.at.file) or "unknown").encode("utf-8", "replace")
     artifact = {"uri": quote(name, safe="/")}
@@ -366,26 +337,69 @@ def _sarif_location(alert: Alert, repository: RepositoryPaths) -> dict[str, Any]
     location: dict[str, Any] = {"physicalLocation": {"artifactLocation": artifact, "region": region}}
     if alert.at.function:
         location["logicalLocations"] = [{"fullyQualifiedName": alert.at.function, "kind": "function"}]
-    return location
+    return {
+        "ruleId": alert.rule,
+        "ruleIndex": rule_index,
+        "level": alert.level,
+        "kind": "fail",
+        # a plain text message may contain links too (3.11.6): the space keeps brackets from being one
+        "message": {"text": alert.message.replace("](", "] (")},
+        "locations": [location],
+        # GitHub reads only this fingerprint; its number tells equal ones apart, which these never are
+        "partialFingerprints": {"primaryLocationLineHash": f"{digest}:1"},
+        "properties": dict(alert.properties),
+    }
 
 
 # ---------------------------------------------------------------- JUnit
 
 
 def render_junit(found: Mapping[str, GateResult]) -> str:
-    """The complete JUnit file: a suite for each configuration, a test for each case; INCONCLUSIVE is skipped.
+    """Return the complete JUnit file: a suite for each configuration, a test for each case; INCONCLUSIVE is skipped.
 
     There is no standard of JUnit files; this uses elements that the readers of Jenkins and GitLab both know.
 
     :param found: as in `render_sarif`.
     """
     suites = {name: cases(result) for name, result in found.items()}
-    seconds = [result.seconds for result in found.values()]
-    root = ET.Element("testsuites", {"name": SUITE, **_junit_counts([*chain(*suites.values())], math.fsum(seconds))})
+    seconds = math.fsum(result.seconds for result in found.values())
+    root = ET.Element("testsuites", {"name": SUITE, **_junit_counts([*chain(*suites.values())], seconds)})
     for name, result in found.items():
-        _junit_suite(root, name, result, suites[name])
+        title = f"{SUITE}: {name}" if name else SUITE
+        suite = ET.SubElement(root, "testsuite", {"name": title, **_junit_counts(suites[name], result.seconds)})
+        if result.created_at:
+            suite.set("timestamp", _xml_text(result.created_at))
+        properties = {f"machine.{key}": value for key, value in sorted(result.machine.items())} | {
+            "state": result.state,
+            "mode": result.mode,
+            "base": fmt.side_title(result.base),
+            "candidate": fmt.side_title(result.candidate),
+            **({"baseline": result.baseline_file} if result.baseline_file else {}),
+        }
+        element = ET.SubElement(suite, "properties")
+        for key, value in properties.items():
+            ET.SubElement(element, "property", {"name": _xml_text(key), "value": _xml_text(value)})
+        for case in suites[name]:
+            _junit_case(suite, f"check.{name}" if name else "check", case)
+        explanation = [result.explanation] if result.explanation else []
+        notes = map(text.sentence, result.notes)
+        lines = (result.sentence, *explanation, *text.causes(result), *text.warnings(result), *notes)
+        ET.SubElement(suite, "system-out").text = "\n".join(map(_xml_text, lines))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _junit_case(suite: ET.Element, group: str, case: Case) -> None:
+    test = ET.SubElement(suite, "testcase", {"classname": f"{group}.{case.group}", "name": _xml_text(case.name)})
+    message = _xml_text(case.message)
+    if case.state == FAIL:
+        ET.SubElement(test, "failure", {"message": message, "type": "regression"}).text = message
+    elif case.state not in STATES:
+        ET.SubElement(test, "error", {"message": message})
+    elif case.state != PASS:
+        ET.SubElement(test, "skipped", {"message": f"{_xml_text(case.state)}: {message}"})
+    else:
+        ET.SubElement(test, "system-out").text = message
 
 
 def _junit_counts(tests: Sequence[Case], seconds: float) -> dict[str, str]:
@@ -396,39 +410,6 @@ def _junit_counts(tests: Sequence[Case], seconds: float) -> dict[str, str]:
         "skipped": str(sum(case.state in {INCONCLUSIVE, NOT_COMPARABLE} for case in tests)),
         **({"time": f"{seconds:.3f}"} if math.isfinite(seconds) else {}),
     }
-
-
-def _junit_suite(root: ET.Element, name: str, result: GateResult, tests: Sequence[Case]) -> None:
-    title = f"{SUITE}: {name}" if name else SUITE
-    suite = ET.SubElement(root, "testsuite", {"name": title, **_junit_counts(tests, result.seconds)})
-    if result.created_at:
-        suite.set("timestamp", _xml_text(result.created_at))
-    properties = {f"machine.{name}": value for name, value in sorted(result.machine.items())} | {
-        "state": result.state,
-        "mode": result.mode,
-        "base": fmt.side_title(result.base),
-        "candidate": fmt.side_title(result.candidate),
-        **({"baseline": result.baseline_file} if result.baseline_file else {}),
-    }
-    element = ET.SubElement(suite, "properties")
-    for key, value in properties.items():
-        ET.SubElement(element, "property", {"name": _xml_text(key), "value": _xml_text(value)})
-    group = f"check.{name}" if name else "check"
-    for case in tests:
-        test = ET.SubElement(suite, "testcase", {"classname": f"{group}.{case.group}", "name": _xml_text(case.name)})
-        message = _xml_text(case.message)
-        if case.state == FAIL:
-            ET.SubElement(test, "failure", {"message": message, "type": "regression"}).text = message
-        elif case.state not in STATES:
-            ET.SubElement(test, "error", {"message": message})
-        elif case.state != PASS:
-            ET.SubElement(test, "skipped", {"message": f"{_xml_text(case.state)}: {message}"})
-        else:
-            ET.SubElement(test, "system-out").text = message
-    explanation = [result.explanation] if result.explanation else []
-    lines = (result.sentence, *explanation, *text.causes(result), *text.warnings(result))
-    notes = map(text.sentence, result.notes)
-    ET.SubElement(suite, "system-out").text = "\n".join(map(_xml_text, (*lines, *notes)))
 
 
 def _xml_text(value: str) -> str:

@@ -69,7 +69,7 @@ def configuration_lines(found: Mapping[str, GateResult]) -> tuple[str, ...]:
 def configurations_report(found: Mapping[str, GateResult], state: str) -> b.Report:
     """The page of several configurations: their verdicts, then the sections of each."""
     judged = {name: JUDGED.get(result.state, "open") for name, result in found.items()}
-    rows = tuple(
+    rows = [
         (
             b.Cell(name),
             b.Cell(each.state, judged=judged[name]),
@@ -77,7 +77,7 @@ def configurations_report(found: Mapping[str, GateResult], state: str) -> b.Repo
             b.Cell(each.out, code=True),
         )
         for name, each in found.items()
-    )
+    ]
     columns = tuple(map(b.Column, ("configuration", "result", "why", "report")))
     sections = [
         replace(section, key=f"{name}-{section.key}", title=f"{name}: {section.title}")
@@ -88,7 +88,7 @@ def configurations_report(found: Mapping[str, GateResult], state: str) -> b.Repo
     deciding = next(name for name, result in found.items() if result.state == state)
     headline = b.Headline("", state, f": {deciding}: {fmt.lowered(plain(found[deciding].sentence))}", judged[deciding])
     first = b.FirstScreen((plural(len(found), "configuration"),), headline)
-    table = b.Section("configurations", "Configurations", (b.Table("Configurations", columns, rows),))
+    table = b.Section("configurations", "Configurations", (b.Table("Configurations", columns, tuple(rows)),))
     return b.Report("Performance checks", plural(len(found), "configuration"), (table, *sections), first)
 
 
@@ -136,10 +136,6 @@ def _items(title: str, lines: Iterable[str]) -> list[b.Items]:
     return [b.Items(items, title)] if items else []
 
 
-def _state_cell(state: str) -> b.Cell:
-    return b.Cell(state, judged=JUDGED.get(state, ""))
-
-
 # ---------------------------------------------------------------- counters
 
 
@@ -165,7 +161,7 @@ def _counters(result: GateResult) -> b.Section:
 def _counter_table(result: GateResult, lines: Sequence[CounterLine], caption: str) -> b.Table:
     fields = [
         Field[CounterLine]("Counter", lambda line: b.Cell(fmt.counter_name(line), strong=line.state != PASS)),
-        Field("State", lambda line: _state_cell(line.state)),
+        Field("State", lambda line: b.Cell(line.state, judged=JUDGED.get(line.state, ""))),
         Field(fmt.base_column(result), lambda line: _ends_cell(line, 0, line.before), number=True),
         Field("Candidate", lambda line: _ends_cell(line, 1, line.after), number=True),
         Field("Allowed", lambda line: b.Cell(fmt.counter_amounts(line)[2], sort=line.allowed), number=True),
@@ -199,11 +195,20 @@ def _throughput(result: GateResult, speed: Throughput) -> b.Section:
 
 
 def _time_table(speed: Throughput, caption: str) -> b.Table:
+    def change(line: TimeLine) -> b.Cell:
+        if fmt.percentage(line.slowdown) is None:
+            return replace(missing_cell(fmt.NOT_COMPARED), strong=True)
+        return b.Cell(fmt.slower_or_faster(line.slowdown), sort=line.slowdown, strong=True)
+
+    def bounds(line: TimeLine) -> b.Cell:
+        ends = fmt.interval(line.low, line.high)
+        return b.Cell(ends) if ends else missing_cell(fmt.NO_BOUND)
+
     fields: tuple[Field[TimeLine], ...] = (
         Field("Line", lambda line: b.Cell(line.name)),
-        Field("State", lambda line: _state_cell(fmt.line_state(speed, line))),
-        Field("Change", _slowdown_cell, number=True),
-        Field("Interval", _interval_cell, number=True),
+        Field("State", lambda line: b.Cell(state := fmt.line_state(speed, line), judged=JUDGED.get(state, ""))),
+        Field("Change", change, number=True),
+        Field("Interval", bounds, number=True),
         Field("Rounds", lambda line: b.Cell(f"{line.rounds:,}", sort=line.rounds), number=True),
         Field(_FAIL_FROM, lambda line: percent_cell(line.smallest, fmt.NO_BOUND), number=True),
     )
@@ -212,17 +217,6 @@ def _time_table(speed: Throughput, caption: str) -> b.Table:
         "noise and these rounds."
     )
     return make_table(caption, fields, speed.lines, note)
-
-
-def _slowdown_cell(line: TimeLine) -> b.Cell:
-    if fmt.percentage(line.slowdown) is None:
-        return replace(missing_cell(fmt.NOT_COMPARED), strong=True)
-    return b.Cell(fmt.slower_or_faster(line.slowdown), sort=line.slowdown, strong=True)
-
-
-def _interval_cell(line: TimeLine) -> b.Cell:
-    ends = fmt.interval(line.low, line.high)
-    return b.Cell(ends) if ends else missing_cell(fmt.NO_BOUND)
 
 
 # ---------------------------------------------------------------- method
@@ -295,31 +289,19 @@ def slowdown_figure(result: GateResult) -> Iterator[b.IntervalChart]:
 
 
 def step_time_figure(speed: Throughput) -> Iterator[b.Lines]:
-    """The step time of each side by round, which shows drifts; nothing without rounds."""
-    curves = tuple(curve for side in (BASE, CANDIDATE) if (curve := _step_time_curve(speed, side)).x)
+    """Draw the step time of each side by round, which shows drifts; nothing without rounds."""
+    curves = []
+    for side in (BASE, CANDIDATE):
+        times = [(item.number, [1e3 * step for step in step_times(item, side)]) for item in speed.rounds]
+        points = [(float(number), steps) for number, steps in times if steps]
+        ends = [quantiles(steps, n=4) if len(steps) > 1 else [steps[0]] * 3 for _, steps in points]
+        if points:
+            numbers, medians = zip(*((number, median(steps)) for number, steps in points), strict=True)
+            low, _, high = zip(*ends, strict=True)
+            curves.append(b.Curve(side, _TONES[side], numbers, medians, low, high))
     if curves:
-        yield b.Lines(
-            "Median step of each side, round by round",
-            "round",
-            "ms",
-            (b.Panel("", curves),),
-            note="Bars: the middle half of a side's steps.",
-            numbered=True,
-        )
-
-
-def _step_time_curve(speed: Throughput, side: str) -> b.Curve:
-    times = [(item.number, [1e3 * step for step in step_times(item, side)]) for item in speed.rounds]
-    points = [(number, steps) for number, steps in times if steps]
-    quartiles = [quantiles(steps, n=4) if len(steps) > 1 else [steps[0]] * 3 for _, steps in points]
-    return b.Curve(
-        side,
-        _TONES[side],
-        tuple(float(number) for number, _ in points),
-        tuple(median(steps) for _, steps in points),
-        tuple(low for low, _, _ in quartiles),
-        tuple(high for _, _, high in quartiles),
-    )
+        note, panel = "Bars: the middle half of a side's steps.", b.Panel("", tuple(curves))
+        yield b.Lines("Median step of each side, round by round", "round", "ms", (panel,), note=note, numbered=True)
 
 
 def rounds_table(speed: Throughput) -> Iterator[b.Table]:

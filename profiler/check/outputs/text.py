@@ -7,12 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from profiler.analyse.finding import RuleText
-from profiler.check.model import (
-    Change,
-    ChangeKind,
-    CounterLine,
-    GateResult,
-)
+from profiler.check.model import Change, ChangeKind, CounterLine, GateResult
 from profiler.check.outputs import format as fmt
 from profiler.check.places import Rise, changed_places, failing, find_rises
 from profiler.core.errors import Notice
@@ -84,33 +79,18 @@ def counted_cause(rule: RuleText, line: CounterLine, change: Change) -> str:
 
 
 def moved_lines(lines: Sequence[CounterLine]) -> tuple[str, ...]:
-    """`What was counted at train.py:12 moved into to_float(), at train.py:30.` for lines that are in another function
-    or file, and how many lines only moved."""
+    """Return `What was counted at train.py:12 moved into to_float(), at train.py:30.` for lines that are in another
+    function or file, and how many lines only moved."""
     changes = [change for line in lines for change in line.other_changes if change.kind is ChangeKind.MOVED]
-    places = {(each.base_file, each.base_line, each.file, each.line) for each in changes}
-    told = dict.fromkeys(
-        f"What was counted at {plain(each.base_file)}:{each.base_line} moved {_destination(each)}."
-        for each in changes
-        if (each.base_file, each.base_function) != (each.file, each.function)
-    )
-    number = plural(len(places), "line")
-    return (*list(told)[:_MAX_MOVES], *([f"{number} only moved; the counts there are the same."] if places else []))
-
-
-def _destination(change: Change) -> str:
-    place = fmt.location(change)
-    function = plain(change.function.rpartition(".")[2])
-    return f"to {place}" if change.function in ("", "<module>") else f"into {function}(), at {place}"
-
-
-def _places_of(rise: Rise) -> str:
-    """`train.py:12`, `12 lines of GPT.forward() and 2 more functions`."""
-    first = rise.changes[0]
-    if rise.lines == 1:
-        return fmt.location(first)
-    name = plain(first.file) if first.function in ("", "<module>") else f"{plain(first.function)}()"
-    more = len({(change.file, change.function) for change in rise.changes}) - 1
-    return f"{plural(rise.lines, 'line')} of {name}" + (f" and {plural(more, 'more function')}" if more else "")
+    told: dict[str, None] = {}
+    for each in changes:
+        if (each.base_file, each.base_function) != (each.file, each.function):
+            function, place = plain(each.function.rpartition(".")[2]), fmt.location(each)
+            to = f"to {place}" if each.function in ("", "<module>") else f"into {function}(), at {place}"
+            told[f"What was counted at {plain(each.base_file)}:{each.base_line} moved {to}."] = None
+    number = len({(each.base_file, each.base_line, each.file, each.line) for each in changes})
+    only_moved = f"{plural(number, 'line')} only moved; the counts there are the same."
+    return (*list(told)[:_MAX_MOVES], *([only_moved] if number else []))
 
 
 def times_as_much(rise: Rise) -> str:
@@ -120,16 +100,22 @@ def times_as_much(rise: Rise) -> str:
 
 
 def rise_sentence(rise: Rise) -> str:
-    """`+1 sync per step at train.py:104 (train_step, item), changed in this diff: total += loss.item()`; of many lines
-    `12 lines of GPT.forward() and 2 more functions count 2 times as many operators: model.py:58 runs 2 times per step,
-    and once in the base`."""
+    """Return `+1 sync per step at train.py:104 (train_step, item), changed in this diff: total += loss.item()`.
+
+    Of many lines: `12 lines of GPT.forward() and 2 more functions count 2 times as many operators: model.py:58 runs 2
+    times per step, and once in the base`.
+    """
     first, *others = rise.changes
     if rise.lines == 1:
         also = f", also {', '.join(map(fmt.rise, others))}" if others else ""
         return fmt.site(first, f"{', changed in this diff' * rise.is_written}{also}")
+    name = plain(first.file) if first.function in ("", "<module>") else f"{plain(first.function)}()"
+    functions = len({(change.file, change.function) for change in rise.changes}) - 1
+    places = f"{plural(rise.lines, 'line')} of {name}"
+    places += f" and {plural(functions, 'more function')}" if functions else ""
     period = counter_period(first.counter)
     runs = f": {fmt.location(first)} runs {rise.runs} times {period}, and once in the base" if rise.runs else ""
-    return f"{_places_of(rise)} count {times_as_much(rise)}{runs}"
+    return f"{places} count {times_as_much(rise)}{runs}"
 
 
 def unwritten(result: GateResult) -> Iterator[str]:
@@ -175,7 +161,10 @@ def _undecided(values: Values) -> str:
     rounds = plural(values["usable"], "round")
     early = f"{_stopped(values, values['usable'], '')}: " if values["stopped"] else ""
     edges = f"{100 * values['at_most']:g}% or less from one of {100 * values['at_least']:g}% or more"
-    lines = " and ".join(_range(*line) for line in values["lines"])
+    lines = []
+    for name, slowdown, low, high in values["lines"]:
+        ends = f" ({each})" if (each := fmt.interval(low, high)) else ""
+        lines.append(f"{name} not measured" if slowdown is None else f"{name} {fmt.percent(slowdown)}{ends}")
     settle = ""
     if values["more"]:
         needs = (
@@ -185,14 +174,7 @@ def _undecided(values: Values) -> str:
         needed = f" ({', '.join(filter(None, needs))})" if any(needs) else ""
         settle = f"; {plural(values['more'], 'more round')} would probably settle it{needed}"
     stalls = _SPECS["stalls"](values["stalls"])
-    return f"{early}{rounds} do not distinguish a slow-down of {edges}: {lines}{stalls}{settle}"
-
-
-def _range(name: str, slowdown: float | None, low: float | None, high: float | None) -> str:
-    if slowdown is None:
-        return f"{name} not measured"
-    ends = fmt.interval(low, high)
-    return f"{name} {fmt.percent(slowdown)}{f' ({ends})' if ends else ''}"
+    return f"{early}{rounds} do not distinguish a slow-down of {edges}: {' and '.join(lines)}{stalls}{settle}"
 
 
 _OTHER_FILESYSTEM: Final = (
@@ -200,20 +182,12 @@ _OTHER_FILESYSTEM: Final = (
 )
 
 
-def _other_filesystem(values: Values) -> str:
-    otherwise = values.get("otherwise")
-    if otherwise:
-        return f"{_OTHER_FILESYSTEM}; otherwise it would be a FAIL, {sentence(otherwise)}"
-    return f"{capitalized(_OTHER_FILESYSTEM)}."
-
-
 # ---------------------------------------------------------------- warnings and notes
 
 
-def _throttled(values: Values) -> str:
-    rounds = plural(values["rounds"], "round")
-    clocks = ", ".join(f"{clock} in {number} of {rounds}" for clock, number in values["clocks"].items())
-    return f"Clocks were throttled: {clocks}."
+def _clocks(values: Values) -> Iterator[str]:
+    for clock, number in values["clocks"].items():
+        yield f"{clock} in {number} of {plural(values['rounds'], 'round')}"
 
 
 def _shorten(text: str | None) -> str:
@@ -283,25 +257,9 @@ def _per_sample(counts: tuple[str, float, float]) -> str:
     return f"{before} and {after}{unit} {fmt.counter_noun(counter)}"
 
 
-def _damaged_lines(values: Values) -> str:
-    lines, total = values["lines"], values["total"]
-    numbers = ", ".join(f"{number:,}" for number in lines)
-    more = f" and {total - len(lines):,} more" if total > len(lines) else ""
-    verb = "is" if total == 1 else "are"
-    return (
-        f"{values['path']}: line{'' if total == 1 else 's'} {numbers}{more} {verb} damaged and left out: a check was "
-        f"killed while it wrote, or somebody edited it"
-    )
-
-
 def _shortened(names: Sequence[str], limit: int) -> str:
     """The first names, and how many more there are."""
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
-
-
-def _requirements(values: Values) -> str:
-    files = _shortened(values["files"], _MAX_FILES)
-    return f"{values['rev']} has other requirements ({files}): {_ENVIRONMENTS[values['environment']].format(**values)}"
 
 
 _SPECS: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -314,7 +272,7 @@ _SPECS: Final[Mapping[str, Callable[[Any], str]]] = {
     "was": lambda number: "was" if number == 1 else "were",
     "one of": lambda cores: "the only core" if cores == 1 else f"one of {cores or 'the'} cores",
     "listed": listed,
-    "few": lambda names: _shortened(names, _MAX_FILES),
+    "few": lambda names: _shortened([*map(str, names)], _MAX_FILES),
     "versions": lambda packages: _shortened([f"{name} {a} there, {b} here" for name, a, b in packages], _MAX_PACKAGES),
     "s": lambda names: "s" * (len(names) > 1),
     "them": lambda names: "it" if len(names) == 1 else "them",
@@ -334,7 +292,11 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "confirmation-incomplete": _incomplete,
     "too-few-rounds": _too_few,
     "undecided": _undecided,
-    "other-filesystem": _other_filesystem,
+    "other-filesystem": lambda v: (
+        f"{_OTHER_FILESYSTEM}; otherwise it would be a FAIL, {sentence(v['otherwise'])}"
+        if v.get("otherwise")
+        else f"{capitalized(_OTHER_FILESYSTEM)}."
+    ),
     # diagnostics of the rounds
     "few-rounds": "Only {rounds:round} {rounds:was} usable: their variation is poorly known.",
     "lost-rounds": "{lost} of {rounds:round} had too few blocks of both sides, and {lost:was} not used.",
@@ -369,7 +331,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "unsteady-speed": "The base's own steps took {ratio:.1f} times as long in round {slow} as in round {fast}.",
     "steal": "Other virtual machines took {share:.0%} of the cores' time (steal).",
     "load": "Other programs were running: on average {threads:.1f} of their threads wanted {cores:one of}.",
-    "throttled": _throttled,
+    "throttled": lambda v: f"Clocks were throttled: {', '.join(_clocks(v))}.",
     # warnings about what was counted
     "short-program": (
         "The program ended after {steps} of {wanted:step} to count, so what it does only now and then may be missing. "
@@ -416,12 +378,11 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "rare-events": ("counted over {after:step}, in the base over {before}: rare events need the same number of steps"),
     "compared-to": "against {name}",
     # notes on another revision
-    "requirements-differ": _requirements,
-    "package-versions-differ": "versions of packages differ: {packages:versions}",
-    "extras-not-installed": (
-        "extras of pyproject.toml are not installed there: name what is needed in requirements.txt"
+    "requirements-differ": lambda v: (
+        f"{v['rev']} has other requirements ({_shortened(v['files'], _MAX_FILES)}): "
+        f"{_ENVIRONMENTS[v['environment']].format(**v)}"
     ),
-    "conda-file-ignored": "{file} of conda is ignored",
+    "package-versions-differ": "versions of packages differ: {packages:versions}",
     "submodule-missing": (
         "submodule {name} is empty there: {commit} is not in your checkout (git submodule update --init {name})"
     ),
@@ -447,7 +408,9 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     "not-seen": lambda v: f"Not seen: {'; '.join(_not_seen(v))}.",
     "text": "{text}",
-    "damaged-history": _damaged_lines,
+    "damaged-history": (
+        "{path}: {total:damaged line} left out ({lines:few}): a check was killed while it wrote, or somebody edited it"
+    ),
     "history-method": (
         "Counters are exact. A change of a time needs at least {results} results on both sides and a rank test with "
         "p <= {alpha:g}: without a real change it reports one in 1 of 500 series, and more often if neighbouring "

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
@@ -15,7 +14,7 @@ from profiler.check.outputs import json, machine, text
 from profiler.check.outputs.machine import RepositoryPaths
 from profiler.check.outputs.page import configuration_lines, configurations_report, gate_report, rounds_table
 from profiler.core.errors import ProfilerError
-from profiler.report.blocks import FirstScreen, Items, NotMeasured, Section
+from profiler.report.blocks import Block, FirstScreen, Items, NotMeasured, Section
 from profiler.report.build import build_report
 from profiler.report.render import html, markdown
 from profiler.report.write import write_text
@@ -27,7 +26,6 @@ CONFIGURATIONS: Final = "checks/1"
 """The schema of check.json where it is of several configurations."""
 MAX_SUMMARY: Final = 1024 * 1024
 """Bytes of a step's summary; GitHub shows nothing of a longer one. Source: GitHub's documentation of job summaries."""
-_CUT: Final = "\n\n*The rest was cut off: a summary may have 1 MiB. All of it is in check.md.*\n"
 _ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", NOT_COMPARABLE: "WARNING", FAIL: "CAUTION"}
 """Coloured quotes of GitHub and GitLab; elsewhere they are plain quotes."""
 _LINES_BELOW: Final = 5
@@ -139,8 +137,21 @@ def print_result(result: GateResult, *, stream: TextIO) -> None:
 
 
 def render_markdown(result: GateResult, *, details: bool = True) -> str:
-    """GitHub-flavoured Markdown; without `details` the folded parts are left out."""
-    return "\n\n".join(_markdown_parts(result, details=details)) + "\n"
+    """Return GitHub-flavoured Markdown; without `details` the folded parts are left out."""
+    report = gate_report(result)
+    assert report.first is not None, "a check has a first screen"
+    parts = [f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{escape(result.state)}**: {escape(result.sentence)}"]
+    # the tables below have what the chips have
+    parts += filter(None, map(_without_mentions, markdown.first_screen(replace(report.first, chips=()))))
+    for section in report.sections:
+        parts += [f"## {escape(section.title)}"] if section.brief else []
+        parts += [_without_mentions(markdown.draw(block, 3)) for block in section.brief]
+    if details:
+        if result.throughput is not None and result.throughput.rounds:
+            parts.append(_folded("Every round", rounds_table(result.throughput)))
+        method = [block for block in report.sections[-1].blocks if block not in report.sections[-1].brief]
+        parts.append(_folded("Machine, commands and limits", method))
+    return "\n\n".join((f"## Performance check: {escape(result.state)}", *parts)) + "\n"
 
 
 def escape(value: str) -> str:
@@ -152,55 +163,22 @@ def _without_mentions(value: str) -> str:
     return value.replace("@", "@&#8203;")
 
 
-def _markdown_parts(result: GateResult, *, details: bool) -> Iterator[str]:
-    report = gate_report(result)
-    assert report.first is not None, "a check has a first screen"
-    yield f"## Performance check: {escape(result.state)}"
-    yield f"> [!{_ALERTS.get(result.state, 'NOTE')}]\n> **{escape(result.state)}**: {escape(result.sentence)}"
-    # the tables below have what the chips have
-    yield from filter(None, map(_without_mentions, markdown.first_screen(replace(report.first, chips=()))))
-    for section in report.sections:
-        if section.brief:
-            yield f"## {escape(section.title)}"
-        yield from (_without_mentions(markdown.draw(block, 3)) for block in section.brief)
-    if details:
-        if result.throughput is not None and result.throughput.rounds:
-            yield _folded("Every round", *(markdown.draw(table, 3) for table in rounds_table(result.throughput)))
-        method = [block for block in report.sections[-1].blocks if block not in report.sections[-1].brief]
-        yield _folded("Machine, commands and limits", *(markdown.draw(block, 3) for block in method))
-
-
-def _folded(title: str, *parts: str) -> str:
-    body = _without_mentions("\n\n".join(parts))
+def _folded(title: str, blocks: Iterable[Block]) -> str:
+    body = _without_mentions("\n\n".join(markdown.draw(block, 3) for block in blocks))
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
 def append_summary(result: GateResult, path: Path) -> None:
-    """Append the Markdown to `path`, which $GITHUB_STEP_SUMMARY names.
+    """Append the Markdown to `path`, which $GITHUB_STEP_SUMMARY names; without details where it would be too long.
 
-    :raises ProfilerError: it cannot be written; the file is then as it was.
+    :raises ProfilerError: it cannot be written.
     """
     try:
-        with path.open("ab", buffering=0) as file:
+        with path.open("ab") as file:
             size = file.seek(0, os.SEEK_END)
-            data = b"\n" * (size > 0) + summary(result, MAX_SUMMARY - size - 1)
-            try:
-                while data:
-                    data = data[file.write(data) :]
-            except OSError:
-                with suppress(OSError):  # the first error tells more
-                    file.truncate(size)
-                raise
+            data = render_markdown(result).encode()
+            if size + len(data) >= MAX_SUMMARY:
+                data = render_markdown(result, details=False).encode()
+            file.write(b"\n" * (size > 0) + data)
     except OSError as error:
         raise ProfilerError(f"cannot write the job's summary {path}: {error.strerror or error}") from error
-
-
-def summary(result: GateResult, max_bytes: int) -> bytes:
-    """The Markdown in at most `max_bytes`: complete, else without details, else cut at the end of a line."""
-    for details in (True, False):
-        data = render_markdown(result, details=details).encode()
-        if len(data) <= max_bytes:
-            return data
-    data = data[: max(0, max_bytes - len(_CUT.encode()))]
-    data = data[: data.rfind(b"\n") + 1]
-    return (data.rstrip() + _CUT.encode())[: max(0, max_bytes)]

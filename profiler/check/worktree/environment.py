@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -131,9 +130,13 @@ def revision_environment(
             if is_new:
                 log.unlink(missing_ok=True)
                 shutil.rmtree(home, ignore_errors=True)
-                stack.callback(_remove_incomplete, home)
                 announce(f"making an environment for the revision's requirements, once: its log is {log}")
-            _install(home, requirements, python, uv, log, is_new=is_new)
+            try:
+                _install(home, requirements, python, uv, log, is_new=is_new)
+            except BaseException:  # Ctrl-C too: an incomplete environment with torch takes gigabytes
+                if is_new:
+                    shutil.rmtree(home, ignore_errors=True)
+                raise
             (home / COMPLETE).touch()
             if not requirements.projects:
                 fcntl.flock(lock, fcntl.LOCK_UN)
@@ -145,12 +148,6 @@ def revision_environment(
         except OSError as error:
             raise ProfilerError(f"cannot make an environment in {cache}: {error.strerror or error}") from error
         yield Environment(home, is_new)
-
-
-def _remove_incomplete(home: Path) -> None:
-    """After Ctrl-C too: an incomplete environment with torch takes gigabytes."""
-    if not (home / COMPLETE).exists():
-        shutil.rmtree(home, ignore_errors=True)
 
 
 # ---------------------------------------------------------------- uv and pip
@@ -227,8 +224,6 @@ def run_logged(
 
 # ---------------------------------------------------------------- interpreters
 
-_LONG_SHEBANG: Final = re.compile(r"""'''exec' "?([^"]+?)"? "\$0" """)
-"""pip writes this into a script's second line where the path is too long for the first."""
 _LINE_BYTES: Final = 4096
 _PATIENCE_S: Final = 60.0
 """For an interpreter to start and list its packages: a second, on a cold network disk minutes."""
@@ -289,16 +284,14 @@ def find_interpreter(argv: Sequence[str], cwd: Path) -> str:
 
 
 def script_interpreter(script: Path) -> str | None:
-    """The Python of a console script, from its first lines; None if it is not such a script."""
+    """Return the Python of a console script, from its first line; None if it is not such a script."""
     try:
         with script.open("rb") as file:
-            first, second = (file.readline(_LINE_BYTES).decode("utf-8", "replace").strip() for _ in range(2))
+            line = file.readline(_LINE_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
-    shebang = first.removeprefix("#!").split()[:1] if first.startswith("#!") else []
-    match = _LONG_SHEBANG.match(second)
-    candidates = [*shebang, *([match[1]] if match else [])]
-    return next((python for python in candidates if is_python(python) and Path(python).exists()), None)
+    python = next(iter(line.removeprefix("#!").split()), "") if line.startswith("#!") else ""
+    return python if is_python(python) and Path(python).exists() else None
 
 
 def inspect_interpreter(python: str, cwd: Path) -> Interpreter:

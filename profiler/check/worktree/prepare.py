@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from profiler.check.model import Hunk
 from profiler.check.worktree.checkout import (
     PREFIX,
+    Repository,
     check_out_submodules,
     checked_out,
     compile_modules,
     link_files,
     low_space,
     on_other_filesystem,
+    short,
 )
 from profiler.check.worktree.environment import (
     Interpreter,
@@ -28,7 +28,6 @@ from profiler.check.worktree.environment import (
     inspect_interpreter,
     revision_environment,
 )
-from profiler.check.worktree.git import Repository, short
 from profiler.check.worktree.requirements import (
     CONDA_FILES,
     Requirements,
@@ -39,7 +38,6 @@ from profiler.check.worktree.requirements import (
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.facts import CHANGED
 from profiler.core.git import run_git
-from profiler.core.masking import masked_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,107 +133,6 @@ def refuse_working_tree(files: Iterable[str], repository: Path) -> None:
         )
 
 
-# ---------------------------------------------------------------- what differs between the sides
-
-MAX_FILES: Final = 20
-"""Files whose changes are kept."""
-_CODE: Final = ("*.py", "*.yaml", "*.yml", "*.toml")
-"""Files that tell what a program does."""
-_HEADER: Final = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
-_NEW_NAME: Final = re.compile(r"^\+\+\+ b/(.*?)\t?$", re.MULTILINE)
-_OPTIONS: Final = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--unified=3")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceDiff:
-    """The two versions of a program's files that a check compares."""
-
-    repository: Path
-    """Top folder of the user's checkout."""
-    commit: str
-    folder: Path
-    """The folder in which the candidate was started; files below it are named relative to it."""
-    base_folder: Path
-    """Its counterpart in the checkout of the revision."""
-    files: tuple[str, ...] = ()
-    """Files that the candidate is known to run, as sites name them."""
-
-    def hunks(self, files: Iterable[str]) -> tuple[Hunk, ...] | None:
-        """The changes of these files, then those of other code that is not new, of MAX_FILES in all; None if git cannot
-        tell them.
-
-        :param files: as sites name them; those outside of the repository have no changes.
-        """
-        try:
-            found = tuple(_changes(self.repository, self.commit))
-        except ProfilerError:
-            return None
-        folder, wanted = self.folder.resolve(), list(dict.fromkeys((*files, *self.files)))
-        named = [replace(hunk, file=os.path.relpath(self.repository / hunk.file, folder)) for hunk in found]
-        changed = {hunk.file: hunk.base for hunk in named}
-        others = (file for file, base in changed.items() if base and file not in wanted)
-        names = [*(file for file in wanted if file in changed), *others]
-        return tuple(hunk for name in names[:MAX_FILES] for hunk in named if hunk.file == name)
-
-
-def changed_lines(root: Path, commit: str) -> dict[str, set[int]]:
-    """File, as an absolute path -> the lines of Python code that are new or changed since a commit; in a moved
-    file, those that changed there.
-
-    :raises ProfilerError: git cannot tell them.
-    """
-    lines: dict[str, set[int]] = {}
-    for hunk in _changes(root, commit, "--find-renames"):
-        if hunk.file.endswith(".py"):
-            lines.setdefault(str(root / hunk.file), set()).update(hunk.written())
-    return lines
-
-
-def _changes(root: Path, commit: str, *more: str) -> Iterator[Hunk]:
-    """What has changed in code since a commit, with files relative to the root; a new file has no line of the base.
-
-    :param more: options of git diff.
-    :raises ProfilerError: git cannot tell it.
-    """
-    options = (*_OPTIONS, "--src-prefix=a/", "--dst-prefix=b/", *more)
-    diff = run_git(root, ["-c", "core.quotePath=false", "diff", *options, commit, "--", *_CODE])
-    if diff.code:
-        raise ProfilerError(f"git cannot tell what has changed since {commit}: {diff.error}")
-    for part in re.split(r"^diff --git ", diff.out, flags=re.MULTILINE):
-        if header := _NEW_NAME.search(part):
-            yield from parse_diff(header[1], part)
-    for name in new_files(root):
-        with suppress(OSError):
-            text = Path(name).read_text(encoding="utf-8", errors="replace")
-            yield Hunk(
-                os.path.relpath(name, root), 0, 1, tuple(f"+{masked_source(line)}" for line in text.splitlines())
-            )
-
-
-def new_files(root: Path) -> frozenset[str]:
-    """The files of Python code that git neither has nor ignores, as absolute paths."""
-    new = run_git(root, ["ls-files", "-z", "--others", "--exclude-standard", "--", "*.py"])
-    return frozenset(str(root / name) for name in new.out.split("\0") if name)
-
-
-def parse_diff(file: str, diff: str) -> Iterator[Hunk]:
-    """The hunks in a unified diff of one file."""
-    start: tuple[int, int] | None = None
-    lines: list[str] = []
-    for line in diff.split("\n"):
-        header = _HEADER.match(line)
-        if header or not line.startswith((" ", "-", "+")):
-            if start and lines and not line.startswith("\\"):  # not "\ No newline at end of file"
-                yield Hunk(file, *start, tuple(lines))
-                start, lines = None, []
-            if header:
-                start = int(header[1]), int(header[2])
-        elif start:
-            lines.append(masked_source(line))
-    if start and lines:
-        yield Hunk(file, *start, tuple(lines))
-
-
 # ---------------------------------------------------------------- both sides
 
 LINK_HINT: Final = (
@@ -266,21 +163,6 @@ class PreparedSide:
     """Whether its files lie on another file system than the working tree's, so that it reads them at another speed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RevisionRequest:
-    """A command to run at a revision."""
-
-    rev: str
-    """Any name of a commit that git understands."""
-    argv: tuple[str, ...]
-    cwd: Path
-    """Where the user would start `argv`; the side starts in its counterpart."""
-    links: Sequence[str] = ()
-    """Files and folders that git does not keep and that the revision is to see too."""
-    environment: str = "auto"
-    """auto: an environment of its own if its requirements differ; same: always the user's."""
-
-
 def working_tree_side(argv: tuple[str, ...], cwd: Path) -> PreparedSide:
     """The command as the user would start it, described by what is checked out in `cwd`."""
     try:
@@ -294,104 +176,91 @@ def working_tree_side(argv: tuple[str, ...], cwd: Path) -> PreparedSide:
 
 
 @contextmanager
-def prepare_revision(request: RevisionRequest, announce: Callable[[str], None]) -> Iterator[PreparedSide]:
-    """The command of `request`, ready to start; everything that was created for it is removed at the end of the block.
+def prepare_revision(
+    rev: str,
+    argv: tuple[str, ...],
+    cwd: Path,
+    announce: Callable[[str], None],
+    *,
+    links: Sequence[str] = (),
+    environment: str = "auto",
+) -> Iterator[PreparedSide]:
+    """Make a command ready to start at a revision; what was created for it is removed at the end of the block.
 
     Nothing touches the user's checkout, index, branches, hooks or configuration.
 
+    :param rev: any name of a commit that git understands.
+    :param cwd: where the user would start `argv`; the side starts in its counterpart.
     :param announce: is called with a message before a step that takes long.
+    :param links: files and folders that git does not keep and that the revision is to see too.
+    :param environment: `auto`: one of its own if its requirements differ; `same`: always the user's.
     :raises ProfilerError: no git, no repository, no such revision, folder or link, or an installation failed.
     """
-    repository = Repository.find(request.cwd)
-    commit = repository.resolve(request.rev)
+    repository = Repository.find(cwd)
+    commit = repository.resolve(rev)
+    root = repository.root
     with checked_out(repository, commit, announce) as tree, ExitStack() as stack:
         try:
-            mapping = PathMapping(repository.root, tree)
-            side = _complete(request, commit, mapping, announce, stack)
+            mapping = PathMapping(root, tree)
+            notes = list(check_out_submodules(root, tree, commit))
+            link_files(links, root, cwd, tree)
+            run_git(tree, ["lfs", "checkout"])  # from the local store only; without git-lfs it does nothing
+            folder = mapping.map_cwd(cwd, rev)
+            python = inspect_interpreter(find_interpreter(argv, cwd), cwd)
+            command = (mapping.map_program(argv[0], cwd, rev), *map(mapping.map_argument, argv[1:]))
+            variables = _location_variables(folder)
+            different = changed_files(root, tree, cwd)
+            ignored = repository.ignored(different)
+            if changed := tuple(name for name in different if name not in ignored):
+                values = {"rev": rev, "files": changed, "program": argv[0]}
+                requirements: Requirements | str = "same"
+                if environment != "same":
+                    requirements = _own_requirements(rev, changed, python, mapping, program=argv[0], folder=folder)
+                if isinstance(requirements, Requirements):
+                    own = stack.enter_context(revision_environment(requirements, python, announce))
+                    command = own.command(command, python)
+                    variables |= own.variables()
+                    values |= {"environment": "new" if own.is_new else "cached", "path": str(own.home)}
+                    versions = changed_versions(python, own.python, tree.parent)
+                    notes.append(Notice("requirements-differ", values))
+                    notes += [Notice("package-versions-differ", {"packages": versions})] if versions else []
+                else:
+                    notes.append(Notice("requirements-differ", {**values, "environment": requirements}))
+            for name, (source, editable) in sorted(python.local.items()):
+                if not editable and Path(source).resolve().is_relative_to(root):
+                    notes.append(Notice("installed-copy", {"name": name, "folder": source}))
+            compile_modules(python.executable, root, tree)
+            if python_path := mapping.python_path(os.environ.get("PYTHONPATH", ""), python.import_paths):
+                variables["PYTHONPATH"] = python_path
         except OSError as error:
             cause = f"{error.strerror or error}{low_space(tree.parent)}"
-            raise ProfilerError(f"cannot make {request.rev} ready in {tree.parent}: {cause}") from error
-        yield side
-
-
-def _complete(
-    request: RevisionRequest, commit: str, mapping: PathMapping, announce: Callable[[str], None], stack: ExitStack
-) -> PreparedSide:
-    """Add to a fresh checkout what git does not create, and translate the command.
-
-    :param stack: holds the environment.
-    """
-    rev, argv, cwd, root, tree = request.rev, request.argv, request.cwd, mapping.root, mapping.tree
-    notes = list(check_out_submodules(root, tree, commit))
-    link_files(request.links, root, cwd, tree)
-    run_git(tree, ["lfs", "checkout"])  # from the local store only; without git-lfs it does nothing
-    folder = mapping.map_cwd(cwd, rev)
-    python = inspect_interpreter(find_interpreter(argv, cwd), cwd)
-    command = (mapping.map_program(argv[0], cwd, rev), *map(mapping.map_argument, argv[1:]))
-    variables = _location_variables(folder)
-    different = changed_files(root, tree, cwd)
-    ignored = Repository(root).ignored(different)
-    if changed := tuple(name for name in different if name not in ignored):
-        values = {"rev": rev, "files": changed}
-        requirements = _own_requirements(request, changed, python, mapping)
-        if isinstance(requirements, Requirements):
-            environment = stack.enter_context(revision_environment(requirements, python, announce))
-            command = environment.command(command, python)
-            variables |= environment.variables()
-            way = {"environment": "new" if environment.is_new else "cached", "path": str(environment.home)}
-            notes.append(Notice("requirements-differ", {**values, **way}))
-            if versions := changed_versions(python, environment.python, tree.parent):
-                notes.append(Notice("package-versions-differ", {"packages": versions}))
-            if requirements.has_extras:
-                notes.append(Notice("extras-not-installed"))
-            notes += [Notice("conda-file-ignored", {"file": name}) for name in _conda_files(changed, tree)]
-        else:
-            notes.append(Notice("requirements-differ", {**values, "environment": requirements, "program": argv[0]}))
-    for name, (source, editable) in sorted(python.local.items()):
-        if not editable and Path(source).resolve().is_relative_to(root):
-            notes.append(Notice("installed-copy", {"name": name, "folder": source}))
-    compile_modules(python.executable, root, tree)
-    if python_path := mapping.python_path(os.environ.get("PYTHONPATH", ""), python.import_paths):
-        variables["PYTHONPATH"] = python_path
-    return PreparedSide(
-        argv=command,
-        cwd=folder,
-        env=variables,
-        what=f"{rev} ({short(commit)})",
-        commit=commit,
-        notes=tuple(notes),
-        repository=root,
-        other_filesystem=on_other_filesystem(folder, cwd),
-    )
+            raise ProfilerError(f"cannot make {rev} ready in {tree.parent}: {cause}") from error
+        what, is_elsewhere = f"{rev} ({short(commit)})", on_other_filesystem(folder, cwd)
+        yield PreparedSide(command, folder, variables, what, commit, tuple(notes), root, is_elsewhere)
 
 
 def _own_requirements(
-    request: RevisionRequest, changed: Sequence[str], python: Interpreter, mapping: PathMapping
+    rev: str, changed: Sequence[str], python: Interpreter, mapping: PathMapping, *, program: str, folder: Path
 ) -> Requirements | str:
-    """What an environment of the revision needs, or why it has none, as the notice `requirements-differ` names it.
+    """Return what an environment of the revision needs, or why it has none, as `requirements-differ` names it.
 
     :param changed: files that require something else than in the working tree.
+    :param folder: in which the program starts.
     :raises ProfilerError: an environment is needed and cannot be made.
     """
-    if request.environment == "same":
-        return "same"
-    if Path(request.argv[0]).name in _PROJECT_MANAGERS:
+    if Path(program).name in _PROJECT_MANAGERS:
         return "manager"
+    tree = mapping.tree
     is_installed = any(Path(source).resolve().is_relative_to(mapping.root) for source, _ in python.local.values())
-    folder = mapping.map_cwd(request.cwd, request.rev)
-    requirements = find_requirements(mapping.tree, folder, project_installed=is_installed)
+    requirements = find_requirements(tree, folder, project_installed=is_installed)
     if requirements is not None and can_install(changed, with_uv=find_uv() is not None):
         return requirements
-    if conda := _conda_files(changed, mapping.tree):
+    if conda := [name for name in changed if name.endswith(CONDA_FILES) and (tree / name).is_file()]:
         raise ProfilerError(
-            f"{request.rev} has other requirements ({', '.join(changed)}), and pip cannot install {conda[0]}: make "
+            f"{rev} has other requirements ({', '.join(changed)}), and pip cannot install {conda[0]}: make "
             f"that environment yourself and compare two commands, or --set environment=same"
         )
     return "nothing-to-install"
-
-
-def _conda_files(changed: Sequence[str], tree: Path) -> list[str]:
-    return [name for name in changed if name.endswith(CONDA_FILES) and (tree / name).is_file()]
 
 
 def _location_variables(cwd: Path) -> dict[str, str]:

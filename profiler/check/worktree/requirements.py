@@ -20,7 +20,7 @@ CONDA_FILES: Final = ("environment.yml", "environment.yaml")
 _PROJECT_FILES: Final = ("pyproject.toml", "setup.cfg", "setup.py")
 _UV_LOCK: Final = "uv.lock"
 _PATTERNS: Final = (
-    *("requirements*.txt", "requirements/*.txt", "requirements*.lock", "constraints*.txt", *_PROJECT_FILES),
+    *("requirements*.txt", "requirements/*.txt", "requirements*.lock", *_PROJECT_FILES),
     *(_UV_LOCK, "poetry.lock", "pdm.lock", "Pipfile", "Pipfile.lock", *CONDA_FILES),
 )
 _UNREAD: Final = {"poetry.lock", "pdm.lock", "Pipfile", "Pipfile.lock", *CONDA_FILES}
@@ -41,14 +41,12 @@ class Requirements:
     """Requirements files."""
     projects: tuple[Path, ...]
     """Folders of local projects, which are installed editable for each check."""
-    has_extras: bool = False
-    """The folder's own project has optional dependencies, which are not installed."""
     is_locked: bool = False
     """uv.lock has the versions of all packages; only uv reads it."""
 
     def key(self) -> str:
         """A text that is equal for equal sets of packages."""
-        files = _with_includes([self.folder / "constraints.txt", self.folder / _UV_LOCK, *self.files])
+        files = _with_includes([self.folder / _UV_LOCK, *self.files])
         files += [project / name for project in self.projects for name in _PROJECT_FILES]
         return json.dumps(list(map(significant_text, files)))
 
@@ -56,9 +54,7 @@ class Requirements:
         """What `pip install` gets, to install everything in one resolution, local projects included."""
         in_files = local_projects(self.folder, self.files)
         words = [word for file in self.files for word in ("-r", str(file))]
-        words += [str(project) for project in self.projects if project not in in_files]
-        constraints = self.folder / "constraints.txt"
-        return [*words, "-c", str(constraints)] if constraints.is_file() else words
+        return words + [str(project) for project in self.projects if project not in in_files]
 
 
 def find_requirements(tree: Path, cwd: Path, *, project_installed: bool) -> Requirements | None:
@@ -83,7 +79,6 @@ def find_requirements(tree: Path, cwd: Path, *, project_installed: bool) -> Requ
                 folder,
                 files,
                 projects=tuple(dict.fromkeys([folder] * needs_project + local_projects(folder, files))),
-                has_extras=needs_project and bool(toml.get("project", {}).get("optional-dependencies")),
                 is_locked=is_locked,
             )
     return None

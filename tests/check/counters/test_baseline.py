@@ -211,9 +211,11 @@ def test_an_update_that_changes_nothing_leaves_the_file_alone(path: Path) -> Non
 def test_what_loosens(old: Mapping[str, Any], new: Mapping[str, Any], expected: tuple[str, ...]) -> None:
     section = baseline()
     before, after = (edited(section, counters=counters, workers={}) for counters in (old, new))
-    assert loosened_counters(before, after) == expected
+    assert tuple(loosened_counters(before, after)) == expected
     before, after = (edited(section, workers=counters) for counters in (old, new))
-    assert loosened_counters(before, after) == tuple(line.replace(":", " in loader workers:", 1) for line in expected)
+    assert tuple(loosened_counters(before, after)) == tuple(
+        line.replace(":", " in loader workers:", 1) for line in expected
+    )
 
 
 def test_counters_that_gate_nothing_loosen_nothing() -> None:
@@ -228,8 +230,8 @@ def test_a_line_that_is_new_loosens_although_another_one_is_gone() -> None:
         edited(baseline(one(syncs=20, lines=lines_of(at(*where, counter="syncs")))), counters={"syncs": (1, 1)})
         for where in ((9, 20, "a.item()"), (30, 20, "history.append(norm.item())"))
     )
-    assert loosened_counters(before, after) == ("syncs at train.py:30: 0 -> 1 per step",)
-    assert loosened_counters(before, before) == ()
+    assert tuple(loosened_counters(before, after)) == ("syncs at train.py:30: 0 -> 1 per step",)
+    assert tuple(loosened_counters(before, before)) == ()
 
 
 def test_a_file_of_the_first_layout_is_refused_and_may_be_replaced(tmp_path: Path) -> None:
@@ -279,7 +281,7 @@ def test_reads_of_which_a_former_version_guessed_the_device_are_not_compared(
     lines = compare(as_processes(section), (now, now), Limits())
     assert {line.counter: line.state for line in lines} == {"might_sync": PASS, "tokenized": PASS}
     assert former_counters(section) == (Notice("former-counter"),)
-    assert loosened_counters(section, baseline(now)) == ()
+    assert tuple(loosened_counters(section, baseline(now))) == ()
     assert former_counters(baseline(now)) == ()
 
 
@@ -372,7 +374,7 @@ def refused(path: Path) -> str:
         (b'{"schema": 2, "what": "", "sections": [{}]}', "is damaged at sections.0.key: Field required"),
         (b'{"schema": 2, "what": "", "sections": [], "more": 1}', "is damaged at "),
         (b'{"schema": 1, "schema": 1}', "has 'schema' twice in one object"),
-        (b'{"schema": NaN}', "has NaN where a number should be"),
+        (b'{"schema": NaN}', "has no valid schema"),
         (b"1" * 5000, "Exceeds the limit"),
         (b"[" * 100_000, "(RecursionError)"),
     ],

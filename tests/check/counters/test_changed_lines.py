@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from profiler.check.counters.compare import compare
-from profiler.check.counters.files import FileChange
 from profiler.check.counters.lines import changed_lines
+from profiler.check.diff import FileChange
 from profiler.check.model import FAIL, PASS, Counted, CountedLine, CounterLine, GateResult, Hunk, Limits
-from profiler.check.modes.judge import conclude
+from profiler.check.modes.finish import conclude
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen, rise, why

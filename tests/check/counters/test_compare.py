@@ -17,7 +17,7 @@ from profiler.check.counters.compare import (
     overall,
     unused_limits,
 )
-from profiler.check.counters.files import FileChange, compare_texts
+from profiler.check.diff import FileChange, compare_texts
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,

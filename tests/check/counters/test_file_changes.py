@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.counters.files import compare_texts, content_id, content_ids, file_changes
+from profiler.check.diff import compare_texts, content_id, content_ids, file_changes
 
 TEXT = "import torch\n\n\ndef step(x):\n    y = model(x)\n    return y.item()\n"
 

@@ -10,7 +10,7 @@ import pytest
 
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
-from profiler.check.counters.files import content_ids, file_changes
+from profiler.check.diff import content_ids, file_changes
 from profiler.check.model import FAIL, PASS, Counted, CountedLine, CounterLine, Limits
 from profiler.check.modes.sides import Recordings, not_seen
 from profiler.check.speed.controlled_process import Program, measured_spans

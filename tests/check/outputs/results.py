@@ -6,7 +6,6 @@ import functools
 import random
 from dataclasses import replace
 
-from profiler.check.history import Entry, History, HistoryBounds
 from profiler.check.model import (
     BASE,
     CANDIDATE,
@@ -31,6 +30,7 @@ from profiler.check.model import (
     TimeLine,
     WorseCause,
 )
+from profiler.check.outputs.history import Entry, History, HistoryBounds
 from profiler.check.speed.rounds import round_values
 from profiler.core.errors import Notice
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.history import Entry, History
-from profiler.check.outputs.history import history_report, write_page
+from profiler.check.outputs.history import Entry, History, history_report, write_page
 from profiler.report.render import markdown
 from tests.check.outputs import results
 from tests.report import pages

@@ -15,8 +15,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from profiler.check.causes import counted_causes
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES, Change, CounterLine, GateResult, TimeLine
-from profiler.check.modes.judge import counted_causes
 from profiler.check.outputs import machine
 from profiler.check.outputs.machine import (
     CHECK,
@@ -159,7 +159,7 @@ def test_the_root_is_the_nearest_folder_with_git(tmp_path: Path) -> None:
         ("", None),
     ):
         assert repository.relative(file) == expected
-    assert repository.label("/elsewhere/x.py") == "/elsewhere/x.py"
+    assert repository.relative("/elsewhere/x.py") is None
     assert RepositoryPaths("", "/anywhere").relative("x.py") is None
 
 

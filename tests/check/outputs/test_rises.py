@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.finding import Confidence, FindingState, compare_findings
+from profiler.check.causes import changed_first, counted_causes, worse_causes
 from profiler.check.counters.compare import compare, overall
-from profiler.check.counters.files import compare_texts
+from profiler.check.diff import compare_texts
 from profiler.check.model import (
     FAIL,
     Change,
@@ -20,7 +21,7 @@ from profiler.check.model import (
     Limits,
     WorseCause,
 )
-from profiler.check.modes.judge import changed_first, conclude, counted_causes, judge, worse_causes
+from profiler.check.modes.finish import conclude, judge
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.machine import RepositoryPaths, workflow_commands

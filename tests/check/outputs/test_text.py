@@ -11,6 +11,7 @@ import pytest
 import profiler
 from profiler.analyse.finding import Confidence, Finding, RuleText
 from profiler.analyse.model import Analysis, Comparison, Measure, Side
+from profiler.check.causes import counted_causes, worse_causes
 from profiler.check.counters.compare import budget_warnings, compare, overall
 from profiler.check.counters.environment_key import key_differences, other_work
 from profiler.check.model import (
@@ -24,7 +25,7 @@ from profiler.check.model import (
     Limits,
     Notice,
 )
-from profiler.check.modes.judge import conclude, counted_causes, worse_causes
+from profiler.check.modes.finish import conclude
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen, why
 from profiler.check.outputs.format import counter_name

@@ -16,7 +16,7 @@ import pytest
 
 from profiler.check.worktree.checkout import PREFIX, host_name
 from profiler.check.worktree.environment import inspect_interpreter
-from profiler.check.worktree.prepare import PreparedSide, RevisionRequest, prepare_revision
+from profiler.check.worktree.prepare import PreparedSide, prepare_revision
 from profiler.core.errors import Exit, ProfilerError
 
 Git = Callable[..., str]
@@ -27,9 +27,9 @@ inspect_once = cache(inspect_interpreter)
 def at_revision(
     rev: str, cwd: Path, argv: tuple[str, ...] = COMMAND, **options: Any
 ) -> AbstractContextManager[PreparedSide]:
-    """`argv` of a repository at `rev`; `announce` and fields of RevisionRequest as options."""
+    """`argv` of a repository at `rev`; `announce` and other parameters of `prepare_revision` as options."""
     announce = options.pop("announce", lambda line: None)
-    return prepare_revision(RevisionRequest(rev, argv, cwd, **options), announce)
+    return prepare_revision(rev, argv, cwd, announce, **options)
 
 
 def assert_refused(message: str, rev: str, cwd: Path, argv: tuple[str, ...] = COMMAND, **options: Any) -> str:

@@ -19,12 +19,12 @@ import pytest
 from profiler.check.worktree import checkout
 from profiler.check.worktree.checkout import (
     PREFIX,
+    Repository,
     check_pid,
     host_name,
     locations,
     on_other_filesystem,
 )
-from profiler.check.worktree.git import Repository
 from tests.check.worktree.conftest import assert_refused, at_revision
 
 pytestmark = pytest.mark.usefixtures("inspected_once")
@@ -151,8 +151,8 @@ def test_git_completes_before_ctrl_c_is_handled(repository: Path, tmp_path: Path
     replace_git(tmp_path, f'echo begun > "{tmp_path}/go"; read line < "{tmp_path}/go"; touch "{tmp_path}/ended"')
     script = (
         "import sys, tempfile; from pathlib import Path; tempfile.tempdir = sys.argv[2]\n"
-        "from profiler.check.worktree.prepare import RevisionRequest, prepare_revision\n"
-        "with prepare_revision(RevisionRequest('HEAD', ('true',), Path(sys.argv[1])), print): pass\n"
+        "from profiler.check.worktree.prepare import prepare_revision\n"
+        "with prepare_revision('HEAD', ('true',), Path(sys.argv[1]), print): pass\n"
     )
     command = [sys.executable, "-c", script, str(repository), str(tmp_path / "tmp")]
     environment = {**os.environ, "PATH": f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}"}

@@ -53,8 +53,8 @@ def test_it_is_removed_after_any_end(repository: Path, ending: type[BaseExceptio
 def test_only_the_remains_of_killed_checks_are_removed_by_the_next(repository: Path, tmp_path: Path, git: Any) -> None:
     script = (
         "import sys, tempfile; from pathlib import Path; tempfile.tempdir = sys.argv[2]\n"
-        "from profiler.check.worktree.prepare import RevisionRequest, prepare_revision\n"
-        "with prepare_revision(RevisionRequest('HEAD', ('true',), Path(sys.argv[1])), print):\n"
+        "from profiler.check.worktree.prepare import prepare_revision\n"
+        "with prepare_revision('HEAD', ('true',), Path(sys.argv[1]), print):\n"
         "    print('ready', flush=True); sys.stdin.read()\n"
     )
     words = [sys.executable, "-c", script, str(repository), str(tmp_path / "tmp")]

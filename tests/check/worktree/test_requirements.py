@@ -91,9 +91,9 @@ def test_which_requirements_files_are_used(tmp_path: Path) -> None:
 def test_a_project_is_installed_if_needed(tmp_path: Path) -> None:
     text = "[project]\nname='p'\ndependencies=['a>1']\noptional-dependencies={dev=['b'],other=['c']}\n"
     root = write(tmp_path, {"pyproject.toml": text})
-    assert (required(root).projects, required(root).has_extras) == ((root,), True)
+    assert required(root).projects == (root,)
     write(root, {"requirements.txt": "r"})
-    assert (required(root).projects, required(root).has_extras) == ((), False)
+    assert required(root).projects == ()
     installed = required(root, project_installed=True)
     assert (installed.files, installed.projects) == ((root / "requirements.txt",), (root,))
 
@@ -133,9 +133,9 @@ def test_a_lock_of_uv_belongs_to_the_environment(tmp_path: Path) -> None:
     assert required(root).key() != key
 
 
-def test_constraints_are_given_to_pip(tmp_path: Path) -> None:
-    root = write(tmp_path, {"requirements.txt": "a\n./lib\n", "constraints.txt": "a==1", "lib/setup.py": ""})
-    assert required(root).arguments() == ["-r", f"{root}/requirements.txt", "-c", f"{root}/constraints.txt"]
+def test_constraints_that_a_file_names_belong_to_the_environment(tmp_path: Path) -> None:
+    root = write(tmp_path, {"requirements.txt": "-c constraints.txt\na\n", "constraints.txt": "a==1"})
+    assert required(root).arguments() == ["-r", f"{root}/requirements.txt"]
     key = required(root).key()
     write(root, {"constraints.txt": "a==2"})
     assert required(root).key() != key

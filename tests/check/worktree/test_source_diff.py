@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from profiler.check.diff import SourceDiff, changed_lines, new_files, parse_diff
 from profiler.check.model import Hunk
 from profiler.check.places import is_code
-from profiler.check.worktree.git import Repository
-from profiler.check.worktree.prepare import SourceDiff, changed_lines, new_files, parse_diff
+from profiler.check.worktree.checkout import Repository
 from profiler.core.errors import ProfilerError
 from tests.check.worktree.conftest import Git
 

@@ -1,20 +1,16 @@
-"""Completes the result of a check from its measurements: causes, state and sentence. It reads and writes nothing."""
+"""Names the causes of a FAIL: findings that appeared or grew, and rules for what a line counts more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from profiler.check.counters.compare import budget_warnings, unused_limits, worst
 from profiler.check.counters.operators import GROWTH
-from profiler.check.model import FAIL, Change, CounterLine, GateResult, Hunk, WorseCause
-from profiler.check.outputs.first_screen import verdict_sentence
+from profiler.check.model import FAIL, Change, CounterLine, Hunk, WorseCause
 from profiler.check.outputs.text import counted_cause
-from profiler.check.places import LineTimes, slower_lines
-from profiler.core.errors import Notice
 
 if TYPE_CHECKING:
     from profiler.analyse.finding import RuleText
@@ -22,56 +18,6 @@ if TYPE_CHECKING:
 
 Copied = Mapping[tuple[str, int, str], float]
 """File, line and function -> bytes that the line copies to the device per step."""
-
-
-def judge(
-    result: GateResult,
-    comparison: Comparison | None = None,
-    times: tuple[LineTimes, LineTimes] | None = None,
-    hunks: Sequence[Hunk] | None = None,
-) -> GateResult:
-    """The complete result of what was measured.
-
-    :param comparison: of the runs of both sides.
-    :param times: the time of each side by line.
-    :param hunks: what the diff changed in the files of a FAIL; None: not known.
-    :raises ValueError: nothing was compared.
-    """
-    warnings = (*result.warnings, *budget_warnings(result.counters), *unused_limits(result))
-    # a comparison with a baseline has its diff already
-    result = replace(result, warnings=warnings, hunks=result.hunks if hunks is None else tuple(hunks))
-    if times is not None and hunks is not None:
-        result = replace(result, slower_lines=slower_lines(*times, hunks))
-    timed: tuple[WorseCause, ...] = ()
-    if comparison is not None:
-        timed = tuple(worse_causes(comparison, hunks))
-        if any(side.detail for side in comparison.sides):
-            result = replace(result, explanation=comparison.verdict)  # it tells where the time went
-    known = {cause.rule for cause in timed}
-    counted = (cause for cause in counted_causes(result.counters) if cause.rule not in known)
-    return conclude(replace(result, causes=changed_first((*timed, *counted), result.hunks)))
-
-
-def conclude(result: GateResult) -> GateResult:
-    """The result with its state, as bad as its worst part, and its sentence.
-
-    :raises ValueError: it has no part.
-    """
-    parts = [result.counters_state, result.throughput.state if result.throughput else None]
-    states = [state for state in parts if state is not None]
-    if not states:
-        raise ValueError("nothing was compared")
-    counters = list(result.counters)
-    for index, line in enumerate(counters):
-        # a gain over equally many steps can be written down in the baseline, where there is one
-        if line.reasons[:1] == (Notice("fewer"),) and not (result.baseline_file and len(line.reasons) > 1):
-            code = "fewer-than-baseline" if result.baseline_file else "fewer"
-            counters[index] = replace(line, reasons=(Notice(code),))
-    result = replace(result, counters=tuple(counters), state=worst(states))
-    return replace(result, sentence=verdict_sentence(result))
-
-
-# ---------------------------------------------------------------- causes
 
 
 def worse_causes(comparison: Comparison, hunks: Sequence[Hunk] | None = None) -> Iterator[WorseCause]:
@@ -148,37 +94,29 @@ def copied_bytes(changes: Iterable[Change]) -> Copied:
     }
 
 
-def rule_of_line(change: Change, copied: Copied) -> RuleText | None:
-    """The rule for what a line counts; None: what it is for is not known."""
-    rule = _RULES.get(change.counter, "")
-    return rules().get(rule if isinstance(rule, str) else rule(change, copied))
-
-
-def _rule_of_wait(change: Change, _: Copied) -> str:
-    from profiler.diagnose.rules.reads import rule_of_waits
-
-    return rule_of_waits(change.after, change.operation)
-
-
-def _rule_of_copy(change: Change, copied: Copied) -> str:
-    from profiler.diagnose.rules.copies import MANY, TINY, filled_on_device, made_on_host
-
-    if filled_on_device(change.source) is not None:
-        return made_on_host.name
-    size = copied.get((change.file, change.line, change.function))
-    is_tiny = change.after >= MANY and size is not None and size / change.after < TINY
-    return "tiny-copies" if is_tiny else ""
-
-
-_RULES: Final[Mapping[str, str | Callable[[Change, Copied], str]]] = {
-    "syncs": _rule_of_wait,
-    "h2d": _rule_of_copy,
+_RULES: Final = {
     "recompilations": "recompilation",
     "zero_fills": "zero-filled-gradients",
     "graph_breaks": "graph-breaks",
     GROWTH: "memory-creep",
 }
-"""Counter -> the rule of which its rise at a line is the sign."""
+"""Counter -> the rule of which its rise at a line is the sign. Waits and copies have several."""
+
+
+def rule_of_line(change: Change, copied: Copied) -> RuleText | None:
+    """Return the rule for what a line counts; None: what it is for is not known."""
+    from profiler.diagnose.rules.copies import MANY, TINY, filled_on_device, made_on_host
+    from profiler.diagnose.rules.reads import rule_of_waits
+
+    name = _RULES.get(change.counter, "")
+    if change.counter == "syncs":
+        name = rule_of_waits(change.after, change.operation)
+    elif change.counter == "h2d" and filled_on_device(change.source) is not None:
+        name = made_on_host.name
+    elif change.counter == "h2d" and change.after >= MANY:
+        size = copied.get((change.file, change.line, change.function))
+        name = "tiny-copies" if size is not None and size / change.after < TINY else ""
+    return rules().get(name)
 
 
 @cache
