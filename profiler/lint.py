@@ -169,7 +169,8 @@ def lint(
 
 
 def usual_lines(run: Run, steps: int, root: str) -> set[tuple[str, int]]:
-    """The lines that count something in more than half of the last steps: a checkpoint or a log does much in a few.
+    """Return the lines that count something in more than half of the last steps: a checkpoint or a log does much in a
+    few.
 
     :param steps: how many were counted.
     """
@@ -195,7 +196,7 @@ Place = tuple[str, int, str]
 
 
 def library_lines(run: Run, root: str) -> dict[Place, LibraryLine]:
-    """The line of a library that makes most calls of a name for a line of the program."""
+    """Return the line of a library that makes most calls of a name for a line of the program."""
     numbers = Counter(
         zip(run.calls["site"].tolist(), run.calls["name"].tolist(), library_sites(run, run.calls), strict=True)
     )
@@ -228,7 +229,7 @@ def find(
     made: Mapping[str, LibraryLine] = MappingProxyType({}),
     objects: Mapping[tuple[str, int], Sequence[MadeObject]] = MappingProxyType({}),
 ) -> Iterator[LintFinding]:
-    """The findings about what the lines of a process count in each step, by file and line.
+    """Yield the findings about what the lines of a process count in each step, by file and line.
 
     :param source: the text of a line of a file.
     :param libraries: the lines of libraries that make the calls.
@@ -291,7 +292,7 @@ _TRUTH: Final = re.compile(r"^(el)?if (\w+)\.any\(\)")
 
 
 def _selects(other: Change, change: Change) -> bool:
-    """Whether a line asks for the shape of what a mask selects that this line tests: `if mask.any():`."""
+    """Return whether a line asks for the shape of what a mask selects that this line tests: `if mask.any():`."""
     if (tested := _TRUTH.match(change.source)) is None:
         return False
     is_near = (other.file, other.function) == (change.file, change.function) and other.counter == "syncs"
@@ -300,7 +301,7 @@ def _selects(other: Change, change: Change) -> bool:
 
 
 def _cure(rule: RuleText, change: Change, library: LibraryLine | None) -> str | None:
-    """What the text of the library's line tells about the cure, or else the program's own; None: nothing."""
+    """Return what the text of the library's line tells about the cure, or else the program's own; None: nothing."""
     from profiler.diagnose.rules.copies import OF_PINNED, cure_of_copy, pageable_copies
     from profiler.diagnose.rules.reads import cure_of_read
 
@@ -313,7 +314,7 @@ def _cure(rule: RuleText, change: Change, library: LibraryLine | None) -> str | 
 
 
 def pinned_copy(source: str) -> str:
-    """`x.pin_memory().to(device, non_blocking=True)` for `x.to(device)` in the statement of a line.
+    """Return `x.pin_memory().to(device, non_blocking=True)` for `x.to(device)` in the statement of a line.
 
     Empty where the line has no such copy, several, or is a part of a statement.
     """
@@ -341,7 +342,7 @@ _FIELDS: Final = ("rule", "file", "function", "source")
 
 
 def without_known(result: LintResult, path: Path) -> LintResult:
-    """The result with the findings only that the file does not have; of equal ones, those beyond its number.
+    """Return the result with the findings only that the file does not have; of equal ones, those beyond its number.
 
     :raises ProfilerError: there is no such file, or it is damaged.
     """
@@ -385,7 +386,7 @@ _WIDTH: Final = 80
 
 
 def lint_lines(result: LintResult) -> Iterator[str]:
-    """A finding in three to six lines, as compilers print a warning; a summary last."""
+    """Yield a finding in three to six lines, as compilers print a warning; a summary last."""
     for finding in result.findings:
         change = finding.change
         yield f"{fmt.location(change)}: {finding.rule}: {finding.title}"

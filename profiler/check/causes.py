@@ -21,7 +21,7 @@ Copied = Mapping[tuple[str, int, str], float]
 
 
 def worse_causes(comparison: Comparison, hunks: Sequence[Hunk] | None = None) -> Iterator[WorseCause]:
-    """The findings about the candidate that the base does not have, or that cost less in it.
+    """Yield the findings about the candidate that the base does not have, or that cost less in it.
 
     A finding at a line far from every change is not new: it costs more than in the base, where it was too small to be
     named.
@@ -52,18 +52,19 @@ def worse_causes(comparison: Comparison, hunks: Sequence[Hunk] | None = None) ->
 
 
 def changed_first(causes: Iterable[WorseCause], hunks: Sequence[Hunk]) -> tuple[WorseCause, ...]:
-    """The causes, those at lines that the diff changed first."""
+    """Return the causes, those at lines that the diff changed first."""
     return tuple(sorted(causes, key=lambda cause: not _is_changed(cause.file, cause.line, hunks)))
 
 
 def _is_changed(file: str, line: int, hunks: Sequence[Hunk]) -> bool:
-    """Whether a hunk has the line, as one that changed or as one beside it: a statement may take several lines."""
+    """Return whether a hunk has the line, as one that changed or as one beside it: a statement may take several
+    lines."""
     name = PurePath(file).name
     return any(PurePath(hunk.file).name == name and line in dict(hunk.numbered()) for hunk in hunks)
 
 
 def counted_causes(lines: Sequence[CounterLine]) -> list[WorseCause]:
-    """The causes that a rise of a counter at a line shows, of the counters that fail the check.
+    """Return the causes that a rise of a counter at a line shows, of the counters that fail the check.
 
     Only the number of calls is known, and not what they cost. A cause that the base has at the same line comes after
     the others. Memory that stays in use is a cause of its own where there is no other: another one, such as a mask
@@ -88,7 +89,7 @@ def counted_causes(lines: Sequence[CounterLine]) -> list[WorseCause]:
 
 
 def copied_bytes(changes: Iterable[Change]) -> Copied:
-    """The bytes that lines copy to the device."""
+    """Return the bytes that lines copy to the device."""
     return {
         (change.file, change.line, change.function): change.after for change in changes if change.counter == "h2d_bytes"
     }
@@ -121,7 +122,7 @@ def rule_of_line(change: Change, copied: Copied) -> RuleText | None:
 
 @cache
 def rules() -> Mapping[str, RuleText]:
-    """All rules by name."""
+    """Return all rules by name."""
     from profiler.core.plugins import discover
 
     return {rule.name: rule for rule in discover("profiler.diagnose.rules")}

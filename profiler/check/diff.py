@@ -42,8 +42,8 @@ class SourceDiff:
     """Files that the candidate is known to run, as sites name them."""
 
     def hunks(self, files: Iterable[str]) -> tuple[Hunk, ...] | None:
-        """The changes of these files, then those of other code that is not new, of MAX_FILES in all; None if git cannot
-        tell them.
+        """Return the changes of these files, then those of other code that is not new, of MAX_FILES in all; None if git
+        cannot tell them.
 
         :param files: as sites name them; those outside of the repository have no changes.
         """
@@ -60,7 +60,7 @@ class SourceDiff:
 
 
 def changed_lines(root: Path, commit: str) -> dict[str, set[int]]:
-    """File, as an absolute path -> the lines of Python code that are new or changed since a commit; in a moved
+    """Return file, as an absolute path -> the lines of Python code that are new or changed since a commit; in a moved
     file, those that changed there.
 
     :raises ProfilerError: git cannot tell them.
@@ -73,7 +73,8 @@ def changed_lines(root: Path, commit: str) -> dict[str, set[int]]:
 
 
 def _changes(root: Path, commit: str, *more: str) -> Iterator[Hunk]:
-    """What has changed in code since a commit, with files relative to the root; a new file has no line of the base.
+    """Yield what has changed in code since a commit, with files relative to the root; a new file has no line of the
+    base.
 
     :param more: options of git diff.
     :raises ProfilerError: git cannot tell it.
@@ -94,13 +95,13 @@ def _changes(root: Path, commit: str, *more: str) -> Iterator[Hunk]:
 
 
 def new_files(root: Path) -> frozenset[str]:
-    """The files of Python code that git neither has nor ignores, as absolute paths."""
+    """Return the files of Python code that git neither has nor ignores, as absolute paths."""
     new = run_git(root, ["ls-files", "-z", "--others", "--exclude-standard", "--", "*.py"])
     return frozenset(str(root / name) for name in new.out.split("\0") if name)
 
 
 def parse_diff(file: str, diff: str) -> Iterator[Hunk]:
-    """The hunks in a unified diff of one file."""
+    """Yield the hunks in a unified diff of one file."""
     start: tuple[int, int] | None = None
     lines: list[str] = []
     for line in diff.split("\n"):
@@ -139,18 +140,18 @@ class FileChange:
 
 
 def content_id(content: bytes) -> str:
-    """The id that git gives to this content of a file."""
+    """Return the id that git gives to this content of a file."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def content_ids(files: Iterable[str], root: str) -> dict[str, str]:
-    """The ids of the program's own files: those below `root`, and others of its repository."""
+    """Return the ids of the program's own files: those below `root`, and others of its repository."""
     contents = {file: _content(file, root) for file in dict.fromkeys(files)}
     return {file: content_id(content) for file, content in sorted(contents.items()) if content is not None}
 
 
 def file_changes(before: Mapping[str, str], files: Collection[str], root: str) -> tuple[FileChange, ...]:
-    """The changes of the files whose former content is known.
+    """Return the changes of the files whose former content is known.
 
     :param before: name of each file of the base -> id of its content.
     :param files: in which the candidate counted something.
@@ -183,7 +184,7 @@ def file_changes(before: Mapping[str, str], files: Collection[str], root: str) -
 
 
 def compare_texts(base: str, candidate: str, before: str, after: str) -> FileChange:
-    """The change of one file between two texts; the indentation of lines does not matter."""
+    """Return the change of one file between two texts; the indentation of lines does not matter."""
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MAX_LINES:
         return FileChange(base, candidate, {}, ())
@@ -200,7 +201,7 @@ def compare_texts(base: str, candidate: str, before: str, after: str) -> FileCha
 
 
 def _content(file: str, root: str) -> bytes | None:
-    """The content of a file below the root, or elsewhere in the root's repository; None for another one."""
+    """Return the content of a file below the root, or elsewhere in the root's repository; None for another one."""
     if not root or not file or file.startswith(("/", "\N{HORIZONTAL ELLIPSIS}", "(")):
         return None
     path = Path(os.path.normpath(f"{root}/{file}"))
@@ -217,7 +218,7 @@ def _text(content: bytes) -> str:
 
 
 def _former_text(former_id: str, root: str) -> str | None:
-    """Reads the content with this id from git. None means that git is absent or has no such content."""
+    """Read the content with this id from git. None means that git is absent or has no such content."""
     try:
         result = run_git(Path(root), ["cat-file", "blob", former_id])
     except (ProfilerError, OSError):

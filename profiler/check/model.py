@@ -59,7 +59,7 @@ class StepBlock:
 
     @property
     def time(self) -> int:
-        """Sum of the steps in ns."""
+        """Return sum of the steps in ns."""
         return sum(self.steps)
 
 
@@ -109,7 +109,7 @@ OTHER_THREAD: Final = "thread"
 
 
 def is_earlier(stage: str, other: str) -> bool:
-    """Whether a wait of the first stage is earlier in a step than one of the other stage."""
+    """Return whether a wait of the first stage is earlier in a step than one of the other stage."""
     return {stage, other} <= set(STAGES) and STAGES.index(stage) < STAGES.index(other)
 
 
@@ -129,7 +129,7 @@ class CountedLine(NamedTuple):
     """One of STAGES, or OTHER_THREAD; empty: the counter has no stages, or they are not known."""
 
     def may_become(self, line: CountedLine) -> bool:
-        """Whether a wait here may be one at another line without waiting earlier in a step."""
+        """Return whether a wait here may be one at another line without waiting earlier in a step."""
         return self.stage == line.stage or is_earlier(self.stage, line.stage)
 
 
@@ -228,7 +228,7 @@ class Change:
 
     @property
     def kind(self) -> ChangeKind:
-        """What became of the line."""
+        """Return what became of the line."""
         if self.after > self.before:
             return ChangeKind.GREW if self.before else ChangeKind.APPEARED
         if self.after < self.before:
@@ -338,14 +338,14 @@ class Hunk:
     """As in a unified diff: '-' before a line that only the base has, '+' before one of the candidate, else a space."""
 
     def numbered(self) -> Iterator[tuple[int, str]]:
-        """The lines, each with the line of the candidate at which it stands."""
+        """Yield the lines, each with the line of the candidate at which it stands."""
         number = self.line
         for line in self.lines:
             yield number, line
             number += not line.startswith("-")
 
     def written(self) -> dict[int, str]:
-        """Number and text of each line that only the candidate has."""
+        """Return number and text of each line that only the candidate has."""
         return {number: text[1:] for number, text in self.numbered() if text.startswith("+")}
 
 

@@ -38,7 +38,7 @@ class Rise:
 
     @property
     def runs(self) -> int:
-        """How often per step the first of many lines runs, which runs once in the base; 0: that is not certain.
+        """Return how often per step the first of many lines runs, which runs once in the base; 0: that is not certain.
 
         A line that counts 1 runs once. One that counts 2 and then 3 may run twice and then three times, or once with a
         backward pass and then once more without one.
@@ -49,19 +49,19 @@ class Rise:
 
 
 def failing(result: GateResult) -> list[CounterLine]:
-    """The counters that fail, those that cost most first."""
+    """Return the counters that fail, those that cost most first."""
     return sorted((line for line in result.counters if line.state == FAIL), key=_cost)
 
 
 def _cost(line: CounterLine) -> tuple[bool, bool, bool, bool]:
-    """Sorts counters: waits, copies and other events of each step, operators, bytes; then other periods and workers."""
+    """Sort counters: waits, copies and other events of each step, operators, bytes; then other periods and workers."""
     counter = line.counter
     is_of_step = counter_period(counter) == "per step"
     return line.scope != "step", not is_of_step, bool(counter_unit(counter)), counter.endswith(_WORK)
 
 
 def find_rises(lines: Iterable[CounterLine], hunks: Sequence[Hunk]) -> tuple[Rise, ...]:
-    """The rises of these counters, in the order in which they are told.
+    """Return the rises of these counters, in the order in which they are told.
 
     Where no diff is known, only lines that all count the same number of times as much are one rise.
     """
@@ -90,7 +90,7 @@ def find_rises(lines: Iterable[CounterLine], hunks: Sequence[Hunk]) -> tuple[Ris
 
 
 def _unwritten(lines: Sequence[list[Change]], *, is_known: bool) -> Iterator[Rise]:
-    """The rises of unchanged lines: those with the factor of most of them are one, and so are the others.
+    """Yield the rises of unchanged lines: those with the factor of most of them are one, and so are the others.
 
     :param is_known: whether the diff is known, so that all of them are certainly unchanged.
     """
@@ -110,7 +110,7 @@ def _unwritten(lines: Sequence[list[Change]], *, is_known: bool) -> Iterator[Ris
 
 
 def _together(group: list[list[Change]]) -> Rise:
-    """Many unchanged lines as one rise."""
+    """Return many unchanged lines as one rise."""
     functions = Counter((changes[0].file, changes[0].function) for changes in group)
     group.sort(key=lambda each: (-functions[each[0].file, each[0].function], each[0].before, -each[0].line))
     factors = [changes[0].after / changes[0].before for changes in group]
@@ -118,13 +118,14 @@ def _together(group: list[list[Change]]) -> Rise:
 
 
 def is_code(line: str) -> bool:
-    """Whether a line has more than a comment, brackets or the head of a definition."""
+    """Return whether a line has more than a comment, brackets or the head of a definition."""
     text = line.partition("#")[0].strip()
     return bool(text.strip("()[]{},:")) and not text.startswith(_NO_CODE)
 
 
 def changed_places(hunks: Iterable[Hunk]) -> Iterator[tuple[str, int, str]]:
-    """File, number and text of the line that tells most about each hunk: one of code, with a call, that was added."""
+    """Yield file, number and text of the line that tells most about each hunk: one of code, with a call, that was
+    added."""
     for hunk in hunks:
         lines = [(number, text[:1], text[1:].strip()) for number, text in hunk.numbered() if not text.startswith(" ")]
         code = [(sign != "+", not is_code(text), "(" not in text, number, text) for number, sign, text in lines]
@@ -164,7 +165,7 @@ class LineTimes:
 
     @property
     def samples(self) -> int:
-        """Stack samples of all lines."""
+        """Return stack samples of all lines."""
         return sum(line.samples for _, line in self.lines)
 
 

@@ -40,7 +40,7 @@ _MAX_SHOWN: Final = 60
 
 
 def share(value: object) -> float:
-    """'5%', '0.05' and 0.05 are 0.05.
+    """Return '5%', '0.05' and 0.05 are 0.05.
 
     :raises ValueError: it is neither, or negative, or not below 1.
     """
@@ -59,7 +59,7 @@ def _detectable(value: object) -> float:
 
 
 def parse_limit(value: object) -> Limit:
-    """1, 0.5, '1%', or a table with absolute and relative.
+    """Return 1, 0.5, '1%', or a table with absolute and relative.
 
     :raises ValueError: it is none of these.
     """
@@ -73,7 +73,7 @@ def parse_limit(value: object) -> Limit:
 
 
 def parse_budget(value: object) -> Budget:
-    """2000, '2 GB', 'warn:2 GB', or a table with warn and fail.
+    """Return 2000, '2 GB', 'warn:2 GB', or a table with warn and fail.
 
     :raises ValueError: it is none of these.
     """
@@ -90,7 +90,7 @@ def parse_budget(value: object) -> Budget:
 
 
 def _amount(value: object) -> float:
-    """A number, with a unit of bytes or none."""
+    """Return a number, with a unit of bytes or none."""
     unit = _UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
     number = _finite(unit[1]) * _UNITS[unit[2].upper()] if unit else _finite(value)
     if not number >= 0:
@@ -99,7 +99,7 @@ def _amount(value: object) -> float:
 
 
 def _number(value: object) -> float:
-    """Finite, 0 or more."""
+    """Return finite, 0 or more."""
     number = _finite(value)
     if not number >= 0:
         raise ValueError(f"{_shorten(value)} is neither a number of 0 or more nor a share such as 5%")
@@ -107,7 +107,7 @@ def _number(value: object) -> float:
 
 
 def _finite(value: object) -> float:
-    """A finite number; NaN for anything else."""
+    """Return a finite number; NaN for anything else."""
     try:
         number = math.nan if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
     except (ValueError, OverflowError):  # no number; hundreds of digits
@@ -204,7 +204,7 @@ def find_table() -> FoundTable:
 def read_table(
     options: Mapping[str, object], configuration: str = "", *, found: FoundTable | None = None
 ) -> tuple[SettingsTable, Path | None]:
-    """The settings that hold here, and the file that has them.
+    """Return the settings that hold here, and the file that has them.
 
     :param options: key -> value of the command line. Its limits are added to those of the file, counter by counter, and
         its paths are relative to the working directory.
@@ -231,7 +231,8 @@ def read_table(
 
 
 def _configured(table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The table with the keys of one of its configurations; limits and budgets are replaced counter by counter."""
+    """Return the table with the keys of one of its configurations; limits and budgets are replaced counter by
+    counter."""
     own = table["configurations"][name]
     merged = {**{key: value for key, value in table.items() if key != "configurations"}, **own}
     for key in ("limits", "budgets"):
@@ -245,7 +246,7 @@ def _configured(table: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _merged_budgets(file: Mapping[str, Budget], options: Mapping[str, Budget]) -> dict[str, Budget]:
-    """The budgets of the file, of which the command line replaces warnings and limits one by one."""
+    """Return the budgets of the file, of which the command line replaces warnings and limits one by one."""
     merged = dict(file)
     for name, budget in options.items():
         old = merged.get(name, Budget())
@@ -278,7 +279,7 @@ def _validate(table: Mapping[str, object], location: Callable[[str], str]) -> Se
 
 
 def _load(file: Path) -> Mapping[str, object]:
-    """The table of a file; empty where it has none."""
+    """Return the table of a file; empty where it has none."""
     try:
         value: Any = tomllib.loads(read_bytes(file).decode("utf-8"))
     except FileNotFoundError as error:
@@ -322,17 +323,17 @@ class Settings:
 
     @property
     def privacy(self) -> Privacy:
-        """What the recorded runs keep, and who may read them."""
+        """Return what the recorded runs keep, and who may read them."""
         return Privacy(source=self.table.source, shared=self.table.shared)
 
     @property
     def processes(self) -> int:
-        """Processes to count: one where counts are exact, because they are the same in all of most programs."""
+        """Return processes to count: one where counts are exact, because they are the same in all of most programs."""
         return self.table.processes or (1 if self.count and not self.update else PROCESSES)
 
     @property
     def options(self) -> str:
-        """The options by which the program is counted, as the command line has them."""
+        """Return the options by which the program is counted, as the command line has them."""
         if not self.virtual_cuda:
             return "--count" if self.count else ""
         number = self.virtual_cuda.partition(":")[0]
@@ -363,7 +364,7 @@ def settings_of(table: SettingsTable, file: Path | None, args: argparse.Namespac
 
 
 def options_of(args: argparse.Namespace) -> dict[str, object]:
-    """Key -> value of the command line, as `read_table` takes them.
+    """Return key -> value of the command line, as `read_table` takes them.
 
     :raises ProfilerError: --set has no key or no value.
     """
@@ -383,7 +384,7 @@ def options_of(args: argparse.Namespace) -> dict[str, object]:
 
 
 def _value(text: str) -> object:
-    """A value of TOML, or the text itself where it is none, as in `5%`."""
+    """Return a value of TOML, or the text itself where it is none, as in `5%`."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -391,7 +392,7 @@ def _value(text: str) -> object:
 
 
 def output_directory(path: Path | None) -> Path:
-    """The directory of the reports. It is made with the first run in it, so that a refusal leaves nothing."""
+    """Return the directory of the reports. It is made with the first run in it, so that a refusal leaves nothing."""
     from profiler.run.store import check_directory, default_directory
 
     out = path or default_directory(("check",), Path("reports") / "runs")

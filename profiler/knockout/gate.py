@@ -26,7 +26,7 @@ class _ProfilerGate:
         self._is_counting, self._steps = False, 0
 
     def begin(self, number: int) -> bool:
-        """Whether the statement is to be executed."""
+        """Return whether the statement is to be executed."""
         if self._runs.get(number) and number not in self._training:
             for each in {number, *self._within.get(number, ())} - self._reported:
                 self._report("skipped", each)
@@ -59,11 +59,11 @@ class _ProfilerGate:
         return value
 
     def has(self, number: int, name: str) -> bool:
-        """Whether the statement assigned this name when it was executed."""
+        """Return whether the statement assigned this name when it was executed."""
         return name in self._values.get(number, {})
 
     def value(self, number: int, name: str) -> object:
-        """What it assigned."""
+        """Return what it assigned."""
         return self._values[number][name]
 
     def stop(self, number: int) -> None:
@@ -76,7 +76,7 @@ class _ProfilerGate:
             self._threading.Event().wait()
 
     def _outer(self) -> list[int]:
-        """The statements that this thread is executing, the outermost first."""
+        """Return the statements that this thread is executing, the outermost first."""
         numbers: list[int] = self._open.__dict__.setdefault("numbers", [])
         return numbers
 

@@ -102,7 +102,7 @@ def _read_only(path: str, more: int = 0) -> None:
 
 
 def _mounts() -> Iterator[tuple[str, str]]:
-    """Path and type of each mount, those that cover others later."""
+    """Yield the path and the type of each mount, those that cover others later."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             fields, _, rest = line.partition(" - ")
@@ -222,7 +222,7 @@ def _shared_folders() -> Iterator[str]:
 
 
 def _folders_of_others() -> Iterator[str]:
-    """Folders that need an overlay of their own, since in a user namespace none can copy what others own."""
+    """Yield folders that need an overlay of their own, since in a user namespace none can copy what others own."""
     if _is_user_namespace():
         folders = dict.fromkeys([os.environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp", os.getcwd()])  # noqa: PTH109
         yield from (folder for folder in folders if os.path.isdir(folder) and folder != "/")  # noqa: PTH112

@@ -39,7 +39,7 @@ class Plan:
 
 
 def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) -> Plan | Notice:
-    """The plan for a finding, or why it cannot be tried.
+    """Return the plan for a finding, or why it cannot be tried.
 
     :param folders: the files of sites are relative to one of these.
     :param recorded_at: when the run began, in seconds of the Unix epoch: files that were changed later have other
@@ -70,13 +70,13 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
 
 
 def _file(site: Site, folders: Sequence[Path]) -> Path:
-    """The file of a site; where there is none, the one that is missing."""
+    """Return the file of a site; where there is none, the one that is missing."""
     files = [(folder / site.file).resolve() for folder in folders]
     return next((file for file in files if file.is_file()), files[0])
 
 
 def _has_changed(file: Path, recorded_at: float) -> bool:
-    """Whether a file was changed after the run began, so that its lines may be others.
+    """Return whether a file was changed after the run began, so that its lines may be others.
 
     :raises OSError: there is no such file, or its folder may not be read.
     """

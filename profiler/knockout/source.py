@@ -105,7 +105,7 @@ def _change(text: str, lines: Sequence[int], file: str, first: int, choose: _Cho
 
 
 def _path_to(tree: ast.Module, line: int) -> list[ast.stmt]:
-    """The statements that contain the line, from the outermost to the innermost one."""
+    """Return the statements that contain the line, from the outermost to the innermost one."""
     path: list[ast.stmt] = []
     node: ast.AST = tree
     while True:
@@ -131,7 +131,7 @@ def _innermost(path: Sequence[ast.stmt]) -> ast.stmt | Notice:
 
 
 def _statement(path: Sequence[ast.stmt], trainers: frozenset[str], *, only_line: bool) -> ast.stmt | Notice:
-    """The statement to skip for a line, or why there is none."""
+    """Return the statement to skip for a line, or why there is none."""
     innermost = _innermost(path)
     if isinstance(innermost, Notice):
         return innermost
@@ -157,7 +157,7 @@ def _statement(path: Sequence[ast.stmt], trainers: frozenset[str], *, only_line:
 
 
 def _value_function(path: Sequence[ast.stmt], trainers: frozenset[str]) -> ast.FunctionDef | None:
-    """The innermost function around a line, if all that it does is to compute the value that it returns."""
+    """Return the innermost function around a line, if all that it does is to compute the value that it returns."""
     functions = [each for each in path if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
     if not functions or path[-1] is functions[-1] or not isinstance(functions[-1], ast.FunctionDef):
         return None
@@ -175,7 +175,7 @@ def _value_function(path: Sequence[ast.stmt], trainers: frozenset[str]) -> ast.F
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and all below it, without the bodies of functions that are defined there."""
+    """Yield the node and all below it, without the bodies of functions that are defined there."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, Function | ast.ClassDef):
@@ -191,7 +191,7 @@ def _is_generator(scope: ast.stmt) -> bool:
 
 
 def _leaves(statement: ast.stmt) -> bool:
-    """Whether a statement may leave the block that contains it: then the block never ends if it is skipped."""
+    """Return whether a statement may leave the block that contains it: then the block never ends if it is skipped."""
     return any(isinstance(each, _LEAVING) for each in _own(statement)) or _breaks(statement)
 
 
@@ -210,12 +210,12 @@ def _callee(node: ast.AST) -> str:
 
 
 def _trains(node: ast.AST, trainers: frozenset[str]) -> bool:
-    """Whether gradients are computed in it."""
+    """Return whether gradients are computed in it."""
     return any(_callee(each) in trainers for each in _own(node))
 
 
 def _training_functions(tree: ast.Module) -> frozenset[str]:
-    """Names of functions in which gradients are computed, directly or by another one."""
+    """Return names of functions in which gradients are computed, directly or by another one."""
     functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
     names = {_TRAINING}
     while (
@@ -226,7 +226,7 @@ def _training_functions(tree: ast.Module) -> frozenset[str]:
 
 
 def _stored(node: ast.AST) -> list[str]:
-    """The names that a statement assigns."""
+    """Return the names that a statement assigns."""
     parts = list(_own(node))
     local = {name for each in parts if isinstance(each, ast.comprehension) for name in ast.walk(each.target)}
     names = (each for each in parts if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
@@ -293,7 +293,7 @@ def _parsed(text: str) -> list[ast.stmt]:
 
 
 def _skippable(statement: ast.stmt, number: int, assigned: _Names) -> list[ast.stmt]:
-    """The statement behind a gate, which restores what it assigned."""
+    """Return the statement behind a gate, which restores what it assigned."""
     names, only_here = assigned.kept, assigned.only_here
     lines = [
         f"if {_GATE}.begin({number}):",
@@ -314,7 +314,7 @@ def _skippable(statement: ast.stmt, number: int, assigned: _Names) -> list[ast.s
 
 
 def _skippable_function(function: ast.FunctionDef, number: int) -> ast.FunctionDef:
-    """The function, whose later calls return the value of the first one."""
+    """Return the function, whose later calls return the value of the first one."""
     _Returns(number).visit(function)
     lines = [
         f"if not {_GATE}.begin({number}):",

@@ -85,7 +85,7 @@ class MeasuredGain:
 
 
 def isolated(argv: Sequence[str]) -> tuple[str, ...]:
-    """The command that runs `argv` in isolation."""
+    """Return the command that runs `argv` in isolation."""
     return (sys.executable, "-I", "-S", isolation.__file__, *argv)
 
 
@@ -203,7 +203,7 @@ def _programs(plan: Plan, program: Recorded, out: Path) -> dict[str, Program]:
 
 
 def _reports(out: Path) -> dict[str, set[int]]:
-    """What the programs without the cause reported, by event: the numbers of statements."""
+    """Return what the programs without the cause reported, by event: the numbers of statements."""
     numbers: dict[str, set[int]] = {event: set() for event in ("skipped", "stopped", "steps", "graph")}
     for file in out.glob(f"*-{CANDIDATE}/{REPORTS}"):
         for line in file.read_text(encoding="utf-8").splitlines():
@@ -227,7 +227,7 @@ def _was_loader_changed(out: Path) -> bool:
 
 
 def measured_gain(rounds: Sequence[Round]) -> MeasuredGain | None:
-    """How much faster all steps are, stalls included, from pairs of neighbouring blocks; None: too few pairs."""
+    """Return how much faster all steps are, stalls included, from pairs of neighbouring blocks; None: too few pairs."""
     logs, variances, pairs = list[float](), list[float](), 0
     for each in rounds:
         both = block_pairs(each)
@@ -300,7 +300,7 @@ class Session:
 
 
 def _gains(trial: Trial) -> bool:
-    """Whether a program is faster without the cause, by an amount that matters and more than by chance."""
+    """Return whether a program is faster without the cause, by an amount that matters and more than by chance."""
     return trial.factor is not None and trial.low is not None and trial.low > 1.0 and trial.factor >= 1.0 + MUCH
 
 
@@ -389,7 +389,8 @@ def _complete_command(run: Path, recorded: tuple[str, ...], command: tuple[str, 
 
 
 def _worth_trying(findings: Sequence[Finding]) -> list[Finding]:
-    """The largest gain first; those that may be chance behind the others, those without a prediction at the end."""
+    """Sort findings, the largest gain first; those that may be chance behind the others, those without a prediction
+    at the end."""
     predicted = [
         replace(each, gains=tuple(gain for gain in each.gains if gain.method is not GainMethod.KNOCK_OUT))
         for each in findings

@@ -31,8 +31,9 @@ from profiler.check.model import GateResult, Limits
 from profiler.check.modes.finish import conclude
 from profiler.check.outputs import json as check_json
 from profiler.check.outputs import machine
+from profiler.check.outputs.format import RepositoryPaths
 from profiler.check.outputs.history import history_report, print_history
-from profiler.check.outputs.machine import RepositoryPaths, render_junit, workflow_commands
+from profiler.check.outputs.machine import render_junit, workflow_commands
 from profiler.check.outputs.page import gate_report
 from profiler.check.outputs.write import print_result, render_markdown
 from profiler.check.speed.verdict import throughput

@@ -75,7 +75,7 @@ _MAX_SHOWN: Final = 40
 
 
 def _number(value: float) -> float | int:
-    """Whole numbers without a point, as any tool that rewrites the file may have them."""
+    """Return whole numbers without a point, as any tool that rewrites the file may have them."""
     return int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else value
 
 
@@ -144,7 +144,7 @@ class BaselineSection(BaseModel):
     """Version of the profiler that wrote it."""
 
     def content(self) -> dict[str, Any]:
-        """The section as JSON values, without its checksum."""
+        """Return the section as JSON values, without its checksum."""
         values = self.model_dump()
         for name in ("key", "work", "counters", "workers", "sources"):
             values[name] = dict(sorted(values[name].items()))
@@ -154,7 +154,7 @@ class BaselineSection(BaseModel):
         return values
 
     def digest(self) -> str:
-        """Checksum of the content, however it is laid out."""
+        """Return the checksum of the content, however it is laid out."""
         content = json.dumps(self.content(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(content.encode("ascii")).hexdigest()[:_DIGITS]
 
@@ -200,7 +200,7 @@ class DamagedError(ProfilerError):
 
 
 def read_sections(path: Path) -> tuple[BaselineSection, ...]:
-    """All sections of a file; at least one.
+    """Return all sections of a file; at least one.
 
     :raises DamagedError: it is damaged, or something else than this tool changed it.
     :raises ProfilerError: it cannot be read, or a newer version wrote it.
@@ -272,7 +272,7 @@ def _shorten(value: Any) -> str:
 
 
 def read(path: Path, key: Key | None = None) -> BaselineSection:
-    """The section of `key`; where there is none, the one whose key differs in the fewest parts.
+    """Return the section of `key`; where there is none, the one whose key differs in the fewest parts.
 
     :raises ProfilerError: as `read_sections`.
     """
@@ -281,7 +281,7 @@ def read(path: Path, key: Key | None = None) -> BaselineSection:
 
 
 def recorded_steps(path: Path, command: Sequence[str], folder: str, *, is_counted: bool) -> int | None:
-    """How many steps the file has of this command; None where its sections for it have several numbers.
+    """Return how many steps the file has of this command; None where its sections for it have several numbers.
 
     :param is_counted: whether operators are counted.
     :raises ProfilerError: as `read_sections`.
@@ -294,8 +294,8 @@ def recorded_steps(path: Path, command: Sequence[str], folder: str, *, is_counte
 
 
 def recorded_way(path: Path, command: Sequence[str], folder: str) -> tuple[bool, str] | None:
-    """Whether operators were counted for the sections of this command, and the virtual devices, as in `1 h100`; None
-    where these sections were counted in several ways.
+    """Return whether operators were counted for the sections of this command, and the virtual devices, as in `1 h100`;
+    None where these sections were counted in several ways.
 
     :raises ProfilerError: as `read_sections`.
     """
@@ -307,15 +307,15 @@ def recorded_way(path: Path, command: Sequence[str], folder: str) -> tuple[bool,
 def _sections_of(
     sections: tuple[BaselineSection, ...], command: Sequence[str], folder: str
 ) -> tuple[BaselineSection, ...]:
-    """The sections of a command; where there are none, those of its program, else all."""
+    """Return the sections of a command; where there are none, those of its program, else all."""
     for name, value in zip(("program", "arguments"), portable_program(command, folder), strict=True):
         sections = tuple(one for one in sections if one.key.get(name, "") == value) or sections
     return sections
 
 
 def previous(path: Path, key: Key) -> tuple[BaselineSection | None, str]:
-    """The section that an update replaces, if there is one; for a damaged file, which the update replaces entirely,
-    what is wrong with it.
+    """Return the section that an update replaces, if there is one; for a damaged file, which the update replaces
+    entirely, what is wrong with it.
 
     :raises ProfilerError: the file cannot be read at all, or a newer version wrote it.
     """
@@ -354,12 +354,13 @@ def write(path: Path, section: BaselineSection) -> bool:
 
 
 def _signless(section: BaselineSection) -> BaselineSection:
-    """The section without who wrote it, when and why."""
+    """Return the section without who wrote it, when and why."""
     return section.model_copy(update={"updated_at": "", "reason": "", "tool": ""})
 
 
 def _layout(value: Any, indent: str) -> Iterator[str]:
-    """JSON with everything on a line of its own except for the parts of a range or a row: what a person reviews."""
+    """Yield JSON with everything on a line of its own except for the parts of a range or a row: what a person
+    reviews."""
     inner = f"{indent}  "
     if isinstance(value, dict) and value:
         items = [(f"{json.dumps(name, ensure_ascii=False)}: ", item) for name, item in value.items()]
@@ -388,7 +389,7 @@ def section_from(
     folder: str = "",
     now: datetime | None = None,
 ) -> BaselineSection:
-    """The section of these processes.
+    """Return the section of these processes.
 
     :param run: a run of one of them, for the key.
     :param folder: in which the command was started, where the run does not report it.
@@ -418,7 +419,7 @@ def section_from(
 
 
 def counted_files(counted: Iterable[Counted]) -> set[str]:
-    """The files in which something was counted."""
+    """Return the files in which something was counted."""
     return {line.file for process in counted for lines in (process.lines, process.worker_lines) for line in lines}
 
 
@@ -429,7 +430,7 @@ def _ranges(counted: Sequence[Counted], amounts: Callable[[Counted], Mapping[str
 
 
 def _rows(counted: Sequence[Counted], lines: Callable[[Counted], Mapping[CountedLine, float]]) -> tuple[Row, ...]:
-    """The largest amounts of all processes, per step."""
+    """Return the largest amounts of all processes, per step."""
     largest: dict[CountedLine, float] = {}
     for process in counted:
         for line, amount in lines(process).items():
@@ -439,7 +440,8 @@ def _rows(counted: Sequence[Counted], lines: Callable[[Counted], Mapping[Counted
 
 
 def as_processes(section: BaselineSection) -> tuple[Counted, ...]:
-    """The lowest and the highest amounts of a section, as two processes that counted them; without former counters."""
+    """Return the lowest and the highest amounts of a section, as two processes that counted them; without former
+    counters."""
     steps = section.steps
     lines, worker_lines = (
         {CountedLine(*row[:5], *row[6:]): whole(row.amount * steps) for row in rows if row.counter not in _FORMER}
@@ -496,19 +498,19 @@ def _range_text(ends: Range) -> str:
 
 
 def other_command(section: BaselineSection, command: str, folder: str) -> tuple[Notice, ...]:
-    """A warning where the section was counted with another command, whose options may mean other work."""
+    """Return a warning where the section was counted with another command, whose options may mean other work."""
     if portable_command(command, folder) == section.command:
         return ()
     return (Notice("other-command", {"command": section.command}),)
 
 
 def former_counters(section: BaselineSection) -> tuple[Notice, ...]:
-    """A warning where the section has a counter that nothing counts any more."""
+    """Return a warning where the section has a counter that nothing counts any more."""
     return (Notice("former-counter"),) if _FORMER & {*section.counters, *section.workers} else ()
 
 
 def former_script(section: BaselineSection, key: Key, folder: str) -> dict[str, str]:
-    """The part `program` of the key where it alone differs and the section's script is gone: it was renamed.
+    """Return the part `program` of the key where it alone differs and the section's script is gone: it was renamed.
 
     :param folder: that commands are relative to.
     """
@@ -518,7 +520,7 @@ def former_script(section: BaselineSection, key: Key, folder: str) -> dict[str, 
 
 
 def remaining_sections(path: Path, written: BaselineSection, folder: str) -> Iterator[str]:
-    """A line for each section that an update leaves as it is, with what to do where its script is gone.
+    """Yield a line for each section that an update leaves as it is, with what to do where its script is gone.
 
     None is deleted automatically: a file holds several programs, and those of other branches, on purpose.
 

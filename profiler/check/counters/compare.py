@@ -82,7 +82,7 @@ class _Side:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Lowest and highest, per step."""
+        """Return the lowest and the highest amount, per step."""
         per_step = [total / steps for total, steps in zip(self.totals, self.steps, strict=True)]
         return min(per_step), max(per_step)
 
@@ -104,7 +104,7 @@ def compare(
     *,
     by_line: bool = True,
 ) -> tuple[CounterLine, ...]:
-    """A line for every counter of either side, those of the step first.
+    """Return a line for every counter of either side, those of the step first.
 
     A counter fails by its total, and by its lines of code: what one line counts less does not pay for what another one
     counts more.
@@ -137,7 +137,7 @@ def compare(
 
 
 def _check_names(processes: Sequence[Counted], limits: Limits) -> None:
-    """A limit for a misspelt counter would silently have no effect."""
+    """Refuse a misspelt counter in the limits, which would silently have no effect."""
     counted = {name for process in processes for name in (*process.totals, *process.workers)}
     for key, names in (("limits", limits.counters), ("ignore", limits.ignore), ("budgets", limits.budgets)):
         for name in names:
@@ -149,30 +149,30 @@ def _check_names(processes: Sequence[Counted], limits: Limits) -> None:
 
 
 def suggestion(word: str, names: Iterable[str]) -> str:
-    """`: did you mean syncs?`, or all names where none is similar."""
+    """Return `: did you mean syncs?`, or all names where none is similar."""
     names = list(names)
     similar = difflib.get_close_matches(word, names, 1)
     return f": did you mean {similar[0]}?" if similar else f": there are {', '.join(names)}"
 
 
 def is_judged_by_line(counter: str) -> bool:
-    """Whether what one line counts less does not pay for another one. Amounts of bytes and of arithmetic move between
-    lines when code is rewritten."""
+    """Return whether what one line counts less does not pay for another one. Amounts of bytes and of arithmetic move
+    between lines when code is rewritten."""
     return not counter_unit(counter) and not counter.endswith("flops")
 
 
 def worst(states: Iterable[str]) -> str:
-    """The worst of several states; PASS where there is none."""
+    """Return the worst of several states; PASS where there is none."""
     return max(states, key=STATES.index, default=PASS)
 
 
 def overall(lines: Iterable[CounterLine]) -> str:
-    """The state of the worst line."""
+    """Return the state of the worst line."""
     return worst(line.state for line in lines)
 
 
 def unused_limits(result: GateResult) -> tuple[Notice, ...]:
-    """Notices of limits and ignored counters that no side counted, so that nobody relies on them."""
+    """Return notices of limits and ignored counters that no side counted, so that nobody relies on them."""
     if result.counters_state is None:
         return ()
     counted = {line.counter for line in result.counters}
@@ -185,7 +185,7 @@ def unused_limits(result: GateResult) -> tuple[Notice, ...]:
 
 
 def _ordered(names: set[str]) -> list[str]:
-    """Counters that are always checked in their usual order, then the others by name."""
+    """Return counters that are always checked in their usual order, then the others by name."""
     return [*(name for name in GATED if name in names), *sorted(names - set(GATED))]
 
 
@@ -280,7 +280,7 @@ def _not_compared(
     counted: tuple[Sequence[Counted], Sequence[Counted]],
     files: Sequence[FileChange] | None,
 ) -> str:
-    """Why a counter of evaluations or checkpoints is not compared; empty: it is, or it is another counter.
+    """Return why a counter of evaluations or checkpoints is not compared; empty: it is, or it is another counter.
 
     How often a program makes them may depend on its losses: only one in each step is certainly more than fewer.
     """
@@ -302,7 +302,7 @@ def _not_compared(
 
 
 def _budgeted(line: CounterLine, candidate: Sequence[Counted], budget: Budget | None) -> CounterLine:
-    """A line with its budget, which is exceeded if every process counts more."""
+    """Return a line with its budget, which is exceeded if every process counts more."""
     if budget is None or line.after is None:
         return line
     for amount, fails in ((budget.fail, True), (budget.warn, False)):
@@ -325,7 +325,7 @@ def _budgeted(line: CounterLine, candidate: Sequence[Counted], budget: Budget | 
 
 
 def budget_lines(candidate: Sequence[Counted], limits: Limits) -> tuple[CounterLine, ...]:
-    """The counters that have a budget, judged by it alone, where there is no base to compare them to."""
+    """Return the counters that have a budget, judged by it alone, where there is no base to compare them to."""
     return tuple(
         replace(
             line, before=None, allowed=None, reasons=tuple(reason for reason in line.reasons if reason.code != "varies")
@@ -336,7 +336,7 @@ def budget_lines(candidate: Sequence[Counted], limits: Limits) -> tuple[CounterL
 
 
 def budget_warnings(lines: Iterable[CounterLine]) -> tuple[Notice, ...]:
-    """A warning for each counter that exceeds a budget which does not fail the check."""
+    """Return a warning for each counter that exceeds a budget which does not fail the check."""
     return tuple(
         Notice("budget-warning", {"counter": line.counter, "amount": line.after[1], "budget": line.exceeded})
         for line in lines
@@ -345,7 +345,7 @@ def budget_warnings(lines: Iterable[CounterLine]) -> tuple[Notice, ...]:
 
 
 def _ungated(name: str, limits: Limits) -> str:
-    """Why a counter cannot fail the check by rising; empty: it can."""
+    """Return why a counter cannot fail the check by rising; empty: it can."""
     if name in limits.ignore:
         return "ignored"
     if name in GATED or name in limits.counters:
@@ -354,7 +354,7 @@ def _ungated(name: str, limits: Limits) -> str:
 
 
 def _allowed(before: _Side, after: _Side, limit: Limit, scope: str) -> float:
-    """The largest amount per step that passes."""
+    """Return the largest amount per step that passes."""
     high, steps = before.range[1], min((*before.steps, *after.steps))
     slack = max(limit.absolute, limit.relative * high)
     if scope == WORKER:
@@ -365,7 +365,7 @@ def _allowed(before: _Side, after: _Side, limit: Limit, scope: str) -> float:
 
 
 def _judge(before: _Side, after: _Side, allowed: float) -> tuple[str, tuple[Notice, ...]]:
-    """The state and, where it does not tell all, the reasons."""
+    """Return the state and, where it does not tell all, the reasons."""
     (before_low, before_high), (low, high) = before.range, after.range
     steps = {"before": min(before.steps), "after": min(after.steps)}
     other_steps = len({*before.steps, *after.steps}) > 1

@@ -93,7 +93,7 @@ Shown = Callable[[str], str]
 
 
 def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = "") -> Counted:
-    """The counters of one process.
+    """Return the counters of one process.
 
     :param spans: begin and end (ns) of the measured blocks: the steps that end in them count. None: nobody controlled
         the program, and all measured steps count. Empty: it was controlled, and ended in its warm-up.
@@ -151,7 +151,7 @@ class _Part:
 
 
 def _divided(run: Run, window: Window) -> tuple[_Part, list[tuple[CountedPeriod, _Part]], Table]:
-    """What belongs to steps, what belongs to each period, and the calls within steps that belong to a period."""
+    """Return what belongs to steps, what belongs to each period, and the calls within steps that belong to a period."""
     calls, counts = process_rows(run.calls, window), process_rows(run.counts, window)
     of = periods(run, window) if run.info.level != "light" else ()
     period, span = owners(calls["site"], times(calls["end"]), of)
@@ -203,8 +203,8 @@ def _period_counts(run: Run, window: Window, period: CountedPeriod, part: _Part,
 
 
 def _stepping_window(steps: Table) -> Window | None:
-    """The steps of the thread that took the most; of ranks that took equally many the lowest, so that it is always the
-    same one."""
+    """Return the steps of the thread that took the most; of ranks that took equally many the lowest, so that it is
+    always the same one."""
     steps = steps[steps["end"] > steps["begin"]]
     if not len(steps):
         return None
@@ -221,7 +221,7 @@ def _stepping_window(steps: Table) -> Window | None:
 
 
 def _totals(run: Run, window: Window, left_out: Table) -> dict[str, float]:
-    """Amounts in all steps; 0 for what was active and counted nothing.
+    """Return amounts in all steps; 0 for what was active and counted nothing.
 
     :param left_out: calls within steps that do not count there.
     """
@@ -237,7 +237,7 @@ def _totals(run: Run, window: Window, left_out: Table) -> dict[str, float]:
 
 
 def _amounts(run: Run, calls: Table) -> Amounts:
-    """Counter -> what each call adds to it; only counters to which some call adds."""
+    """Return counter -> what each call adds to it; only counters to which some call adds."""
     kind, ones = calls["kind"], np.ones(len(calls))
     amounts: Amounts = {name: ones * (kind == call) for call, name in _CALL_COUNTERS.items()}
     amounts[MIGHT_SYNC] = call_counts(calls) * (kind == CallKind.MIGHT_SYNC)
@@ -260,7 +260,7 @@ def _amounts(run: Run, calls: Table) -> Amounts:
 def _lines(
     run: Run, calls: Table, shown: Shown, amounts: Amounts | None = None, *, stages: npt.NDArray[np.int64] | None = None
 ) -> dict[CountedLine, float]:
-    """The lines with their amounts.
+    """Return the lines with their amounts.
 
     :param amounts: of each call, by counter; None: those of `_amounts`.
     :param stages: of each call, its place in _STAGES.
@@ -281,7 +281,7 @@ def _lines(
 
 
 def _stages(run: Run, window: Window, calls: Table) -> npt.NDArray[np.int64] | None:
-    """The place in _STAGES of each call; None: it is not known when forward passes began."""
+    """Return the place in _STAGES of each call; None: it is not known when forward passes began."""
     passes = named_rows(run, thread_rows(run.regions, window), BACKWARD)
     passes = passes[np.argsort(passes["begin"], kind="stable")]
     rows = thread_rows(run.stages, window)
@@ -302,7 +302,7 @@ def _stages(run: Run, window: Window, calls: Table) -> npt.NDArray[np.int64] | N
 
 
 def _workers(run: Run, window: Window, shown: Shown) -> tuple[dict[str, float], dict[CountedLine, float]]:
-    """Amounts of the loader's workers for as many batches as there are steps, and their lines."""
+    """Return amounts of the loader's workers for as many batches as there are steps, and their lines."""
     batches = _worker_batches(run, window)
     if not len(batches):
         return {}, {}
@@ -314,7 +314,8 @@ def _workers(run: Run, window: Window, shown: Shown) -> tuple[dict[str, float], 
 
 
 def _batch_counts(run: Run, window: Window, shown: Shown) -> tuple[TableCounts, TableCounts]:
-    """What the loader's workers count for a usual batch, and the mean of all batches for what differs in all of them.
+    """Return what the loader's workers count for a usual batch, and the mean of all batches for what differs in all of
+    them.
 
     Which batches are made during the steps is left to chance. So a usual batch does what many others do, and of several
     kinds, such as whole batches and half ones, it is the kind that does most. An amount per step is that of one batch.
@@ -341,7 +342,7 @@ def _batch_counts(run: Run, window: Window, shown: Shown) -> tuple[TableCounts, 
 
 
 def _worker_batches(run: Run, window: Window) -> Table:
-    """The batches that the loader's workers finished during the steps, or before them where there are none.
+    """Return the batches that the loader's workers finished during the steps, or before them where there are none.
 
     How many batches a worker is ahead of the steps is left to chance, so whole batches are counted.
     """
@@ -354,13 +355,13 @@ def _worker_batches(run: Run, window: Window) -> Table:
 
 
 def _name_number(run: Run, name: str) -> int:
-    """Number of a name in the run's tables; -2, which no row has, where it is not there."""
+    """Return the number of a name in the run's tables; -2, which no row has, where it is not there."""
     return run.names.index(name) if name in run.names else -2
 
 
 def _batch_of(rows: Table, column: str, batches: Table) -> Indices:
-    """For each row the batch in which its thread was then, or its process where the thread is not known; -1: none. The
-    batches of a thread do not overlap."""
+    """Return for each row the batch in which its thread was then, or its process where the thread is not known; -1:
+    none. The batches of a thread do not overlap."""
     found = np.full(len(rows), -1)
     for pid, tid in np.unique(batches[["pid", "tid"]]).tolist():
         own = np.flatnonzero((batches["pid"] == pid) & (batches["tid"] == tid))

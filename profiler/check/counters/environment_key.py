@@ -56,7 +56,7 @@ _STEP_KINDS: Final = {
 
 
 def environment_key(run: Run, folder: str = "") -> dict[str, str]:
-    """The facts that the program of a run and its hooks report; unknown facts are left out.
+    """Return the facts that the program of a run and its hooks report; unknown facts are left out.
 
     :param folder: in which the command was started, where the run does not report it.
     """
@@ -81,8 +81,8 @@ def environment_key(run: Run, folder: str = "") -> dict[str, str]:
 
 
 def work_of_a_step(run: Run) -> dict[str, str]:
-    """The batch size, the batches per step and the number of parameters, where hooks know them. They are no part of the
-    key: a program whose batches change gets no second section beside its first one."""
+    """Return the batch size, the batches per step and the number of parameters, where hooks know them. They are no part
+    of the key: a program whose batches change gets no second section beside its first one."""
     facts, work = run.info.facts, dict[str, str]()
     if sizes := batch_sizes(facts):
         work["batch_size"] = sizes
@@ -95,8 +95,8 @@ def work_of_a_step(run: Run) -> dict[str, str]:
 
 
 def _batches_per_step(run: Run) -> int:
-    """How many batches nearly all steps take; 0 where no loader gives them, where they end the steps, or where steps
-    take different numbers, as those of two optimizers by turns do."""
+    """Return how many batches nearly all steps take; 0 where no loader gives them, where they end the steps, or where
+    steps take different numbers, as those of two optimizers by turns do."""
     window = measured_window(run)
     if not len(window) or run.step is None or run.step.kind is StepKind.LOADER:
         return 0
@@ -108,7 +108,7 @@ def _batches_per_step(run: Run) -> int:
 
 
 def other_work(base: Key, candidate: Key, where: str = "base") -> tuple[Notice, ...]:
-    """A notice for each fact that makes a step of the candidate other work; empty where counts are comparable.
+    """Return a notice for each fact that makes a step of the candidate other work; empty where counts are comparable.
 
     :param where: `base`, or `baseline` where it is a file.
     """
@@ -121,7 +121,7 @@ def other_work(base: Key, candidate: Key, where: str = "base") -> tuple[Notice, 
 
 
 def per_sample(base: Sequence[Counted], candidate: Sequence[Counted]) -> tuple[Notice, ...]:
-    """The counts per sample of both sides, where their loaders tell how many samples they gave to steps."""
+    """Return the counts per sample of both sides, where their loaders tell how many samples they gave to steps."""
     if any(process.totals.get(f"{EVALUATION}{NUMBER}") for process in (*base, *candidate)):
         return ()  # the samples of an evaluation count, but what it does is kept apart
     before, after = (
@@ -150,6 +150,6 @@ def key_differences(base: Key, candidate: Key, code: str, base_name: str = "base
 
 
 def nearest_key(keys: Sequence[Key], key: Key) -> int:
-    """Index of the key that differs in the fewest parts, the first of equal ones."""
+    """Return index of the key that differs in the fewest parts, the first of equal ones."""
     differences = [sum(other.get(name) != key.get(name) for name in {*other, *key}) for other in keys]
     return differences.index(min(differences))

@@ -30,8 +30,8 @@ _COMPILED: Final = re.compile(r"/torchinductor_[^/]*/|/torch_compile_debug/")
 
 
 def start_folder(run: Run) -> str:
-    """The working folder; where the command names its script or module relatively, it is derived from the files of the
-    recorded call sites, so that files of both sides have the names that the repository uses."""
+    """Return the working folder; where the command names its script or module relatively, it is derived from the files
+    of the recorded call sites, so that files of both sides have the names that the repository uses."""
     script = program(run.info.argv).removeprefix("./")
     if not script.endswith(".py"):  # a module
         script = f"{script.replace('.', '/')}.py"
@@ -45,8 +45,8 @@ def start_folder(run: Run) -> str:
 
 
 def root_folder(folder: str, argv: Sequence[str]) -> str:
-    """The folder that paths are relative to: the one in which the program was started, or, if its script belongs to
-    a project outside that folder, this project. So a command names the same files wherever it is started.
+    """Return the folder that paths are relative to: the one in which the program was started, or, if its script belongs
+    to a project outside that folder, this project. So a command names the same files wherever it is started.
 
     A project is the nearest folder with a .git, else with a pyproject.toml, above the script.
     """
@@ -61,7 +61,7 @@ def root_folder(folder: str, argv: Sequence[str]) -> str:
 
 
 def portable_path(file: str, folder: str) -> str:
-    """`file` relative to `folder` or to its package, without folders of this machine where that is possible.
+    """Return `file` relative to `folder` or to its package, without folders of this machine where that is possible.
 
     train.py, ../lib/model.py, torch/optim/sgd.py; the last two parts of a file elsewhere: …/lib/model.py.
     """
@@ -87,7 +87,7 @@ def portable_path(file: str, folder: str) -> str:
 
 
 def portable_command(command: str, folder: str) -> str:
-    """A command without its secrets, and without the folders of this machine, where they can be left out.
+    """Return a command without its secrets, and without the folders of this machine, where they can be left out.
 
     :param folder: the folder in which it was started.
     """
@@ -103,8 +103,8 @@ def portable_command(command: str, folder: str) -> str:
 
 
 def portable_program(argv: Sequence[str], folder: str) -> tuple[str, str]:
-    """The script or module that a command runs, as sites name it, and its arguments as one text, without those that
-    name where results go. Both are the same on every machine, and secrets are masked.
+    """Return the script or module that a command runs, as sites name it, and its arguments as one text, without those
+    that name where results go. Both are the same on every machine, and secrets are masked.
 
     :param folder: the folder in which the command was started.
     """
@@ -136,7 +136,8 @@ def portable_program(argv: Sequence[str], folder: str) -> tuple[str, str]:
 
 
 def missing_script(command: str, folder: str) -> str:
-    """The script of a portable command if it is neither in the folder nor in its project any more; else empty."""
+    """Return the script of a portable command if it is neither in the folder nor in its project any more; else
+    empty."""
     try:
         argv = shlex.split(command)
     except ValueError:

@@ -51,12 +51,12 @@ _TEXTS: Final[tuple[Callable[[CountedLine], Hashable], ...]] = (
 
 
 def above(amount: float, limit: float) -> bool:
-    """Whether an amount is more than another one, and not equal to it but for rounding."""
+    """Return whether an amount is more than another one, and not equal to it but for rounding."""
     return amount > limit and not math.isclose(amount, limit, rel_tol=_REL_TOL, abs_tol=_ABS_TOL)
 
 
 def is_equal(first: float, second: float) -> bool:
-    """Whether two amounts are equal but for rounding."""
+    """Return whether two amounts are equal but for rounding."""
     return math.isclose(first, second, rel_tol=_REL_TOL, abs_tol=_ABS_TOL)
 
 
@@ -67,7 +67,7 @@ def pair_lines(
     *,
     most: float = _MAX_EDIT,
 ) -> Iterator[LinePair]:
-    """All lines of both sides; the amounts of an edited place are shared by its lines.
+    """Yield all lines of both sides; the amounts of an edited place are shared by its lines.
 
     :param most: lines up to which a place that the diff replaced is one edited place.
     """
@@ -98,7 +98,7 @@ class _Matching:
             self.pairs.append(LinePair(base, candidate, self._before[base], self._after[candidate]))
 
     def by_diff(self, changes: Sequence[FileChange]) -> None:
-        """Lines that a diff leaves as they were."""
+        """Pair lines that a diff leaves as they were."""
         files = {change.candidate: change for change in changes}
         places = {(line.file, line.number, line.operation, line.stage): line for line in self.base}
         for line in list(self.candidate):
@@ -110,7 +110,7 @@ class _Matching:
                     self._pair(base, line)
 
     def by_identity(self, identity: Callable[[CountedLine], Hashable]) -> None:
-        """Lines with an equal identity, the nearest first where several are alike."""
+        """Pair lines with an equal identity, the nearest first where several are alike."""
         lines: dict[Hashable, list[CountedLine]] = defaultdict(list)
         for line in self.base:
             lines[identity(line)].append(line)
@@ -119,7 +119,7 @@ class _Matching:
             self._pair(base, line)
 
     def edited(self, changes: Sequence[FileChange], most: float) -> Iterator[LinePair]:
-        """Lines that a diff replaced by others: what the place counted before pays for what it counts now."""
+        """Yield lines that a diff replaced by others: what the place counted before pays for what it counts now."""
         for change in changes:
             for old, new in change.replaced:
                 if max(len(old), len(new)) > most:
@@ -134,7 +134,8 @@ class _Matching:
                     yield from self._shared(base, candidate)
 
     def _shared(self, base: Sequence[CountedLine], candidate: Sequence[CountedLine]) -> Iterator[LinePair]:
-        """The amounts of an edited place, given to its lines in the order in which they resemble the former ones."""
+        """Yield the amounts of an edited place, given to its lines in the order in which they resemble the former
+        ones."""
         left = {line: self._before[line] for line in base}
         pairs = [(_ratio(old.text, new.text), old, new) for new in candidate for old in base if old.may_become(new)]
         wanted = {line: self._after[line] for line in candidate}
@@ -151,7 +152,7 @@ class _Matching:
         yield from (LinePair(line, None, amount, 0.0) for line, amount in left.items() if amount)
 
     def by_similar_text(self, changes: Sequence[FileChange]) -> None:
-        """Lines of one function whose texts are similar, or unknown; where the diff is known, only those that it
+        """Pair lines of one function whose texts are similar, or unknown; where the diff is known, only those that it
         replaced by each other."""
         groups = [(change, *group) for change in changes for group in change.replaced]
         old = {(change.base, number): group for group, (change, lines, _) in enumerate(groups) for number in lines}
@@ -174,7 +175,7 @@ class _Matching:
 
 
 def paid(pairs: Sequence[LinePair], payments: Iterable[Payment]) -> Iterator[LinePair]:
-    """The pairs, of which what is paid only moved."""
+    """Yield the pairs, of which what is paid only moved."""
     taken: dict[LinePair, float] = defaultdict(float)
     for fallen, risen, amount in payments:
         yield LinePair(fallen.base, risen.candidate, amount, amount)
@@ -188,14 +189,14 @@ def paid(pairs: Sequence[LinePair], payments: Iterable[Payment]) -> Iterator[Lin
 
 
 def changed_pairs(pairs: Iterable[LinePair]) -> tuple[list[LinePair], list[LinePair]]:
-    """The pairs whose amount fell, and those whose amount rose."""
+    """Return the pairs whose amount fell, and those whose amount rose."""
     pairs = list(pairs)
     fallen = [pair for pair in pairs if pair.base and above(pair.before, pair.after)]
     return fallen, [pair for pair in pairs if pair.candidate and above(pair.after, pair.before)]
 
 
 def equal_payments(pairs: Sequence[LinePair]) -> Iterator[Payment]:
-    """What is gone pays for what is new where the same operation is called as often, and not earlier in a step.
+    """Pay for what is new by what is gone, where the same operation is called as often, and not earlier in a step.
 
     One line may pay for several lines, and several for one, as where a helper is shared. Their amounts are equal: a
     wait of each epoch does not pay for one of each step.
@@ -211,7 +212,7 @@ def equal_payments(pairs: Sequence[LinePair]) -> Iterator[Payment]:
 
 
 def _payers(one: LinePair, others: Sequence[LinePair]) -> Sequence[LinePair]:
-    """The fewest of the other pairs that together fell as much as this one rose, or rose as much as it fell."""
+    """Return the fewest of the other pairs that together fell as much as this one rose, or rose as much as it fell."""
     change = one.before - one.after
     chosen = []
     for other in others:
@@ -227,7 +228,7 @@ def _payers(one: LinePair, others: Sequence[LinePair]) -> Sequence[LinePair]:
 
 
 def _ratio(first: str, second: str) -> float:
-    """Similarity of two texts; 1 where one of them is not known."""
+    """Return similarity of two texts; 1 where one of them is not known."""
     if not first or not second:
         return 1.0
     return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio()
@@ -247,8 +248,8 @@ def scaled_amounts(
     candidate: Sequence[Counted],
     files: Sequence[FileChange] = (),
 ) -> float | None:
-    """The factor by which the amounts of all lines grew or shrank, if the lines and their numbers of events stayed the
-    same; None if there is no such factor. Batches of another size have one for copies to the device.
+    """Return the factor by which the amounts of all lines grew or shrank, if the lines and their numbers of events
+    stayed the same; None if there is no such factor. Batches of another size have one for copies to the device.
 
     :param files: as for `changed_lines`.
     """
@@ -270,7 +271,7 @@ def scaled_amounts(
 def ends(
     amounts: Mapping[CountedLine, Sequence[float]], end: Callable[[Sequence[float]], float]
 ) -> dict[CountedLine, float]:
-    """The least or the most of all processes at each line."""
+    """Return the least or the most of all processes at each line."""
     return {line: end(values) for line, values in amounts.items()}
 
 
@@ -282,8 +283,8 @@ def changed_lines(
     *,
     workers: bool = False,
 ) -> tuple[Change, ...]:
-    """What became of the lines at which a counter was counted, per step: new lines first, then those at which it rose,
-    the largest rise first. A new line that calls a function makes old lines there count more.
+    """Return what became of the lines at which a counter was counted, per step: new lines first, then those at which it
+    rose, the largest rise first. A new line that calls a function makes old lines there count more.
 
     A line rose if every process of the candidate counted more there than any of the base, and fell if every process
     counted less.
@@ -335,7 +336,7 @@ def change_of(pair: LinePair) -> Change:
 def amounts_by_line(
     counter: str, side: Sequence[Counted], workers: bool = False, *, is_exact: bool = False
 ) -> dict[CountedLine, list[float]]:
-    """Each line with its amount per step in every process.
+    """Return each line with its amount per step in every process.
 
     :param is_exact: whether the operators of a line, and its waits in several stages of a step, are lines of their own.
     """
@@ -352,7 +353,7 @@ def amounts_by_line(
 def _operator_payments(
     pairs: Sequence[LinePair], before: Mapping[CountedLine, float], after: Mapping[CountedLine, float]
 ) -> Iterator[Payment]:
-    """What is gone pays for what is new where the program executes as many operators of each name as before.
+    """Pay for what is new by what is gone, as far as the program executes as many operators of each name as before.
 
     :param before: the lines of the base, one for each operator.
     """

@@ -44,13 +44,13 @@ class TableCounts:
 
 
 def counter_rows(rows: Table, counter: str) -> Table:
-    """Those rows of the table `counts` that a counter counts."""
+    """Return those rows of the table `counts` that a counter counts."""
     own: Table = rows[rows["kind"] == _COUNTERS[counter][0]]
     return own
 
 
 def step_counts(run: Run, window: Window, rows: Table, shown: Callable[[str], str]) -> TableCounts:
-    """The counters of the table `counts` in the steps of a window.
+    """Return the counters of the table `counts` in the steps of a window.
 
     Growth is that of all lines together whose memory grows or shrinks in most steps, and 0 where it shrank. The peak is
     the highest of all steps, times their number, so that it is the same per step.
@@ -66,7 +66,7 @@ def step_counts(run: Run, window: Window, rows: Table, shown: Callable[[str], st
 
 
 def prefixed(counts: TableCounts, prefix: str) -> TableCounts:
-    """Counts under the names that a period has for them."""
+    """Return counts under the names that a period has for them."""
     return TableCounts(
         {f"{prefix}{name}": whole(amount) for name, amount in counts.totals.items()},
         {line._replace(counter=f"{prefix}{line.counter}"): amount for line, amount in counts.lines.items()},
@@ -74,14 +74,14 @@ def prefixed(counts: TableCounts, prefix: str) -> TableCounts:
 
 
 def whole(amount: float) -> float:
-    """The whole number that is this near to an amount, which went through a division."""
+    """Return the whole number that is this near to an amount, which went through a division."""
     is_whole = math.isclose(amount, round(amount), rel_tol=1e-12, abs_tol=_WHOLE)
     return float(round(amount)) if is_whole else amount
 
 
 def growing_lines(run: Run, window: Window, shown: Callable[[str], str]) -> frozenset[tuple[str, int]]:
-    """File and line of memory of which more is in use after each step. Where batches differ in length, what one line
-    keeps of the last batch is more in some steps and less in others."""
+    """Return file and line of memory of which more is in use after each step. Where batches differ in length, what one
+    line keeps of the last batch is more in some steps and less in others."""
     rows = process_rows(run.counts, window)
     rows = rows[(window.step_rows(rows["time"]) >= 0) & (rows["kind"] == CountKind.GROWTH) & (rows["site"] >= 0)]
     sites = (run.sites[number] for number, changes in _changes(rows, window) if (changes > 0).all())
@@ -97,7 +97,7 @@ def table_counts(
     *,
     peak: float,
 ) -> TableCounts:
-    """The sums of rows.
+    """Return the sums of rows.
 
     :param weights: factors of the rows. They make an amount per step that of what is counted.
     :param peak: the weight of the peak.
@@ -124,7 +124,7 @@ def table_counts(
 
 
 def _changes(growth: Table, window: Window) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
-    """The number of each line, and by how many bytes more of its memory is in use after each step."""
+    """Yield the number of each line, and by how many bytes more of its memory is in use after each step."""
     for number in np.unique(growth["site"]).tolist():
         of_line = growth[growth["site"] == number]
         steps = window.step_rows(of_line["time"])
@@ -132,8 +132,8 @@ def _changes(growth: Table, window: Window) -> Iterator[tuple[int, npt.NDArray[n
 
 
 def _is_steady(changes: npt.NDArray[np.float64]) -> bool:
-    """Whether the memory of a line grows or shrinks in most steps. It does not where it becomes more and less by turns,
-    such as what a mask selects of the last batch.
+    """Return whether the memory of a line grows or shrinks in most steps. It does not where it becomes more and less by
+    turns, such as what a mask selects of the last batch.
 
     What such a line keeps is never less than before, or in all of the second half of the steps more than in all of the
     first one. Of sizes that are drawn at random, 20 steps do so in 1 of 350,000 cases (21 sizes, of which the 11
@@ -151,7 +151,7 @@ def _is_steady(changes: npt.NDArray[np.float64]) -> bool:
 def line_at(
     run: Run, number: int, shown: Callable[[str], str], counter: str, operation: str, *, stage: str = ""
 ) -> CountedLine:
-    """The line of the site with this number, with its text as a baseline stores it."""
+    """Return the line of the site with this number, with its text as a baseline stores it."""
     site = run.sites[number] if number >= 0 else Site("", 0, "")
     text = " ".join(site.source.split())[:_MAX_TEXT]
     return CountedLine(counter, shown(site.file), site.line, site.function, operation, text, stage)

@@ -104,7 +104,7 @@ def check_runs(paths: Sequence[Path], settings: Settings) -> int:
 
 
 def with_baseline_steps(settings: Settings, command: Sequence[str]) -> Settings:
-    """Settings with the way to count and the number of steps: those that are asked for, else those of the file's
+    """Return settings with the way to count and the number of steps: those that are asked for, else those of the file's
     section for this command, so that they are comparable.
 
     :raises ProfilerError: there is no file, or it is damaged, which is reported before any program is started.
@@ -141,7 +141,7 @@ def baseline_path(settings: Settings) -> Path:
 
 
 def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings) -> tuple[GateResult, Recordings]:
-    """The counters of fresh processes compared to the section of the file for this machine and work."""
+    """Return the counters of fresh processes compared to the section of the file for this machine and work."""
     path = baseline_path(settings)
     recordings = record_counters(program, settings, settings.processes)
     folder = str(program.cwd)
@@ -183,7 +183,7 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
 def judged_counters(
     lines: tuple[CounterLine, ...], reasons: tuple[Notice, ...], candidate: Recordings, settings: Settings
 ) -> dict[str, Any]:
-    """The fields of a result for counters; where the sides do other work, only budgets are judged.
+    """Return the fields of a result for counters; where the sides do other work, only budgets are judged.
 
     :param reasons: why the sides are not comparable; empty: they are.
     """
@@ -202,8 +202,8 @@ def _judged(
     *,
     files: Sequence[FileChange],
 ) -> tuple[tuple[CounterLine, ...], tuple[Notice, ...], Recordings]:
-    """The counters of the candidate against those of the base, counted again where that may change the result; and why
-    they are not comparable.
+    """Return the counters of the candidate against those of the base, counted again where that may change the result;
+    and why they are not comparable.
 
     :param reasons: what is known of that before they are compared; empty: nothing.
     """
@@ -277,8 +277,8 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
 
 
 def _unreached(base: PreparedSide, candidate: Recordings, root: str) -> list[str]:
-    """The first changed line of each statement that changed since the base and of which nothing was counted, as in
-    'train.py:7', those of files that ran first. New files of which the program ran nothing are left out."""
+    """Return the first changed line of each statement that changed since the base and of which nothing was counted, as
+    in 'train.py:7', those of files that ran first. New files of which the program ran nothing are left out."""
     if base.repository is None:
         return []
     reached = {(os.path.normpath(Path(root) / site.file), site.line) for site in candidate.runs[0].sites}
@@ -295,7 +295,7 @@ def _unreached(base: PreparedSide, candidate: Recordings, root: str) -> list[str
 
 
 def merge_baseline(result: GateResult, file: GateResult) -> GateResult:
-    """The result of two revisions combined with that of the baseline file: of each counter the worse of both."""
+    """Return the result of two revisions combined with that of the baseline file: of each counter the worse of both."""
     merged = {(line.counter, line.scope): line for line in result.counters}
     for line in file.counters:
         key = line.counter, line.scope

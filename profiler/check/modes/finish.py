@@ -35,7 +35,8 @@ from profiler.check.model import (
 )
 from profiler.check.outputs import history, json
 from profiler.check.outputs.first_screen import verdict_sentence
-from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
+from profiler.check.outputs.format import RepositoryPaths
+from profiler.check.outputs.machine import workflow_commands
 from profiler.check.outputs.write import append_summary, print_result, write_all
 from profiler.check.places import LineTimes, slower_lines
 from profiler.check.settings import Settings
@@ -133,7 +134,7 @@ def judge(
     times: tuple[LineTimes, LineTimes] | None = None,
     hunks: Sequence[Hunk] | None = None,
 ) -> GateResult:
-    """The complete result of what was measured.
+    """Return the complete result of what was measured.
 
     :param comparison: of the runs of both sides.
     :param times: the time of each side by line.
@@ -156,7 +157,7 @@ def judge(
 
 
 def conclude(result: GateResult) -> GateResult:
-    """The result with its state, as bad as its worst part, and its sentence.
+    """Return the result with its state, as bad as its worst part, and its sentence.
 
     :raises ValueError: it has no part.
     """
@@ -199,7 +200,7 @@ def _report(failure: str, error: BaseException) -> None:
 
 
 def _print(result: GateResult) -> None:
-    """A closed output changes no verdict."""
+    """Return a closed output changes no verdict."""
     try:
         if is_true(ACTIONS):
             for line in workflow_commands(result, RepositoryPaths.around(Path.cwd())):
@@ -217,7 +218,7 @@ def _print(result: GateResult) -> None:
 
 
 def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
-    """The comparison of the runs of both sides, for the page."""
+    """Return the comparison of the runs of both sides, for the page."""
     if not sides or not sides[BASE].runs or not sides[CANDIDATE].runs:
         return None
     from profiler import read
@@ -239,7 +240,7 @@ def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
 
 
 def is_true(name: str) -> bool:
-    """Whether an environment variable is set to anything but a usual word for no."""
+    """Return whether an environment variable is set to anything but a usual word for no."""
     return os.environ.get(name, "").strip().lower() not in _FALSE
 
 
@@ -248,7 +249,8 @@ class ReportedError(ProfilerError):
 
 
 def report_error(error: ProfilerError | OSError) -> ReportedError:
-    """`error` as the line that ends the check with exit code 2; in a job of GitHub also an annotation and a summary.
+    """Return `error` as the line that ends the check with exit code 2; in a job of GitHub also an annotation and a
+    summary.
 
     Its own exit code is dropped: 3 is that of a result, and there is none.
     """
@@ -305,6 +307,6 @@ def stop_on_signals() -> Iterator[None]:
 
 
 def interrupt_code(stop: KeyboardInterrupt) -> int:
-    """The exit code of a shell for a program that a signal ended: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP."""
+    """Return the exit code of a shell for a program that a signal ended: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP."""
     number = stop.args[0] if stop.args else last_signal()  # while programs run, signals are deferred
     return 128 + int(number or signal.SIGINT)

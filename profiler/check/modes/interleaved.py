@@ -176,8 +176,8 @@ def check_interleaved(
 
 
 def _with_rare_steps(speed: Throughput, runner: RoundRunner, limits: Limits) -> tuple[Throughput, int]:
-    """The verdict that is a PASS so far, with what steps cost that are rare and long, and how many steps were seen for
-    it. It takes no longer than the rounds before, which do not reach such steps."""
+    """Return the verdict that is a PASS so far, with what steps cost that are rare and long, and how many steps were
+    seen for it. It takes no longer than the rounds before, which do not reach such steps."""
     before = sum(done.seconds for done in speed.rounds)
     seconds = min(SECONDS, before, math.inf if limits.max_seconds is None else limits.max_seconds - before)
     if seconds <= 0 or not any(map(_has_rare_work, runner.files)):
@@ -200,7 +200,8 @@ _PACKAGE: Final = Path(__file__).parents[2]
 
 
 def _has_rare_work(file: str) -> bool:
-    """Whether the code of a file evaluates a model or saves it: else nothing is looked for, since that takes time."""
+    """Return whether the code of a file evaluates a model or saves it: else nothing is looked for, since that takes
+    time."""
     if Path(file).is_relative_to(_PACKAGE):
         return False
     try:
@@ -213,7 +214,7 @@ def _has_rare_work(file: str) -> bool:
 
 
 def _other_work(runs: Mapping[str, Sequence[Path]], limits: Limits) -> tuple[Notice, ...]:
-    """Why the sides are not comparable, after the first of many rounds.
+    """Return why the sides are not comparable, after the first of many rounds.
 
     :raises ProfilerError: limits name a counter that nothing counts.
     """
@@ -229,7 +230,7 @@ def _located(
     settings: Settings,
     located: dict[str, Recordings],
 ) -> tuple[CounterLine, ...]:
-    """`lines` with the source lines at which counters rose, for which the programs are counted once more.
+    """Return `lines` with the source lines at which counters rose, for which the programs are counted once more.
 
     :param located: the runs with source lines that exist already; those that are made are added.
     """
@@ -315,7 +316,7 @@ def rounds_saved(rounds: Sequence[Round], out: Path) -> Iterator[None]:
 
 
 def progress_text(rounds: Sequence[Round], kind: str, limits: Limits) -> str:
-    """The round that begins, and the slow-down of the typical step so far: the mean and the last one."""
+    """Return the round that begins, and the slow-down of the typical step so far: the mean and the last one."""
     number = f"round {len(rounds) + 1}"
     if kind == CONFIRM:
         confirming = sum(done.kind == CONFIRM for done in rounds)

@@ -174,7 +174,7 @@ def _run_one(
 
 
 def _command_of(table: SettingsTable) -> tuple[str, ...]:
-    """The words of the command in pyproject.toml.
+    """Return the words of the command in pyproject.toml.
 
     :raises ProfilerError: it cannot be split into words as a shell does.
     """
@@ -188,8 +188,8 @@ def _command_of(table: SettingsTable) -> tuple[str, ...]:
 
 
 def split_words(args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Recorded runs or commands in quotes before `--`, a command behind it; options that follow them are read as if
-    they came first.
+    """Return recorded runs or commands in quotes before `--`, a command behind it; options that follow them are read as
+    if they came first.
 
     :raises ProfilerError: a run is no recorded run: usually it is a command, and its `--` was forgotten.
     """
@@ -216,7 +216,7 @@ def split_words(args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, .
 
 
 def _are_commands(words: Sequence[str]) -> bool:
-    """Whether these are two commands in quotes, and not recorded runs."""
+    """Return whether these are two commands in quotes, and not recorded runs."""
     return len(words) == 2 and all(len(word.split()) > 1 and not Path(word).exists() for word in words)
 
 

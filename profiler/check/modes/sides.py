@@ -44,7 +44,7 @@ EXPLAIN_S: Final = 10.0
 
 
 def prepare_base(rev: str, command: tuple[str, ...], settings: Settings) -> AbstractContextManager[PreparedSide]:
-    """The command at a git revision, ready to start within the block; what that takes is told on stderr."""
+    """Return the command at a git revision, ready to start within the block; what that takes is told on stderr."""
     from profiler.check.worktree.prepare import prepare_revision
 
     def announce(line: str) -> None:
@@ -55,7 +55,7 @@ def prepare_base(rev: str, command: tuple[str, ...], settings: Settings) -> Abst
 
 
 def source_diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
-    """What changed in the files of both sides; None where they are not two versions of one checkout."""
+    """Return what changed in the files of both sides; None where they are not two versions of one checkout."""
     base, candidate = sides[BASE], sides[CANDIDATE]
     if base.repository is None or base.repository != candidate.repository or not base.commit:
         return None
@@ -67,7 +67,7 @@ def source_diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
 def programs_of_sides(
     sides: Mapping[str, PreparedSide], settings: Settings, *, hint: str = "", counts_exactly: bool = False
 ) -> dict[str, Program]:
-    """The programs of all sides. Hooks are installed in all or in none, since they cost time and count.
+    """Return the programs of all sides. Hooks are installed in all or in none, since they cost time and count.
 
     :param hint: a likely cause where the base fails.
     :param counts_exactly: count operators and memory, and show virtual devices, as the settings have it; both need
@@ -91,7 +91,7 @@ def programs_of_sides(
 
 
 def marks_itself(argv: Sequence[str]) -> bool:
-    """Whether it is `python -m` of a bundled trainer that marks everything itself and needs no hooks."""
+    """Return whether it is `python -m` of a bundled trainer that marks everything itself and needs no hooks."""
     module = started_program(argv)
     marked = [trainer.module for trainer in trainers().values() if trainer.marks_everything]
     return any(module == name or module.startswith(f"{name}.") for name in marked)
@@ -99,7 +99,7 @@ def marks_itself(argv: Sequence[str]) -> bool:
 
 @contextmanager
 def gpu_throttling() -> Iterator[Any]:
-    """A function that tells what throttles the clocks of this machine's GPUs; None where there is no GPU."""
+    """Provide a function that tells what throttles the clocks of this machine's GPUs; None where there is no GPU."""
     from profiler.record.collectors.gpu import GpuReader
 
     gpus = GpuReader()
@@ -166,7 +166,7 @@ def load_recordings(paths: Sequence[Path], folder: str = "") -> Recordings:
 
 
 def _spans(path: Path) -> list[tuple[int, int]] | None:
-    """The measured spans of a run directory or of a .zip of one; None: all of the run counts, as of a trace."""
+    """Return the measured spans of a run directory or of a .zip of one; None: all of the run counts, as of a trace."""
     if path.suffix == ".zip" and path.is_file():
         with unpacked(path) as folder:
             return measured_spans(folder)
@@ -178,13 +178,13 @@ def _has_steps(run: Run) -> bool:
 
 
 def warnings_of_steps(recordings: Recordings) -> tuple[Notice, ...]:
-    """A warning where batches are taken for steps: they may be those of a long validation."""
+    """Return a warning where batches are taken for steps: they may be those of a long validation."""
     step = recordings.runs[0].step if recordings.runs else None
     return (Notice("batches-as-steps"),) if step and step.kind is StepKind.LOADER else ()
 
 
 def short_program(counted: Sequence[Counted], wanted: int) -> tuple[Notice, ...]:
-    """A warning where a program ended before its last counted step.
+    """Return a warning where a program ended before its last counted step.
 
     :param wanted: steps to count in each process.
     """
@@ -193,7 +193,7 @@ def short_program(counted: Sequence[Counted], wanted: int) -> tuple[Notice, ...]
 
 
 def work_of(recordings: Recordings, *, is_counted: bool = False) -> dict[str, str]:
-    """What is known about the work of a step, for `other_work`.
+    """Return what is known about the work of a step, for `other_work`.
 
     :param is_counted: its steps were counted, as many as were asked for.
     """
@@ -204,7 +204,7 @@ def work_of(recordings: Recordings, *, is_counted: bool = False) -> dict[str, st
 
 
 def side_differences(base: Recordings, candidate: Recordings) -> tuple[Notice, ...]:
-    """The facts, except for the program's name and the work of a step, in which the sides differ."""
+    """Return the facts, except for the program's name and the work of a step, in which the sides differ."""
     if not base.runs or not candidate.runs:
         return ()
     before, after = (environment_key(side.runs[0]) for side in (base, candidate))
@@ -213,7 +213,7 @@ def side_differences(base: Recordings, candidate: Recordings) -> tuple[Notice, .
 
 
 def not_seen(recordings: Recordings, unreached: Sequence[str] = (), *, looked: int = 0) -> tuple[Notice, ...]:
-    """What the steps of a PASS did not show, as far as its runs tell.
+    """Return what the steps of a PASS did not show, as far as its runs tell.
 
     :param unreached: changed statements of which nothing was counted.
     :param looked: steps in which long ones were looked for.
@@ -249,7 +249,7 @@ def not_seen(recordings: Recordings, unreached: Sequence[str] = (), *, looked: i
 
 
 def record_explanations(programs: Mapping[str, Program], settings: Settings) -> dict[str, Path | None]:
-    """A run of each side that tells where its time goes. A fault is reported and changes no verdict."""
+    """Return a run of each side that tells where its time goes. A fault is reported and changes no verdict."""
     explanations: dict[str, Path | None] = {}
     for side, program in programs.items():
         try:
@@ -262,7 +262,7 @@ def record_explanations(programs: Mapping[str, Program], settings: Settings) -> 
 
 
 def record_explanation(program: Program, settings: Settings) -> Path | None:
-    """A run of some seconds, alone, at level standard; None: it recorded nothing.
+    """Return a run of some seconds, alone, at level standard; None: it recorded nothing.
 
     :raises KeyboardInterrupt: a signal stopped it.
     """
@@ -327,7 +327,7 @@ def describe_side(label: str, side: PreparedSide, recordings: Recordings, rounds
 
 
 def fingerprint(runs: Sequence[Run]) -> dict[str, str]:
-    """The parts of a machine that make it fast or slow, for the result and the history."""
+    """Return the parts of a machine that make it fast or slow, for the result and the history."""
     if not runs:
         return {}
     info = runs[0].info

@@ -45,7 +45,7 @@ _EXPLAINED: Final = "explained-candidate"
 
 
 def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
-    """The first screen of a result.
+    """Return the first screen of a result.
 
     :param when: the time of the check, and how long it took, as far as they are known.
     """
@@ -67,7 +67,7 @@ def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
 
 
 def verdict_sentence(result: GateResult) -> str:
-    """The verdict in one sentence: what failed, what is ruled out, or why it is open."""
+    """Return the verdict in one sentence: what failed, what is ruled out, or why it is open."""
     return capitalized(listed(list(_verdict_parts(result))))
 
 
@@ -102,7 +102,7 @@ def _verdict_parts(result: GateResult) -> Iterator[str]:
 
 
 def rise(line: CounterLine, hunks: Sequence[Hunk] = ()) -> str:
-    """`syncs rose from 1 to 2 per step at train.py:7 and 1 more line`
+    """Return `syncs rose from 1 to 2 per step at train.py:7 and 1 more line`
 
     :param hunks: what the diff changed.
     """
@@ -124,7 +124,7 @@ def rise(line: CounterLine, hunks: Sequence[Hunk] = ()) -> str:
 
 
 def why(result: GateResult) -> Iterator[str]:
-    """What explains a result: the diff, a cause, where its time went, why it is open, what was not seen."""
+    """Yield what explains a result: the diff, a cause, where its time went, why it is open, what was not seen."""
     speed = result.throughput
     if result.state == FAIL:
         yield from text.unwritten(result)
@@ -141,7 +141,8 @@ def why(result: GateResult) -> Iterator[str]:
 
 
 def _chips(result: GateResult) -> Iterator[b.Chip]:
-    """The interval, its confidence, what could have been seen, the counters, and what makes the result less certain."""
+    """Yield the interval, its confidence, what could have been seen, the counters, and what makes the result less
+    certain."""
     speed = result.throughput
     if speed is not None and speed.lines:
         line = speed.lines[0]
@@ -171,8 +172,8 @@ def _chips(result: GateResult) -> Iterator[b.Chip]:
 
 
 def shown_places(result: GateResult) -> Iterator[b.CodePlace]:
-    """The lines of a FAIL at which counters rose or that take longer, those that the diff wrote first. Where it wrote
-    none of them, the lines that it changed are the first. A hunk stands at its first line."""
+    """Yield the lines of a FAIL at which counters rose or that take longer, those that the diff wrote first. Where it
+    wrote none of them, the lines that it changed are the first. A hunk stands at its first line."""
     places: dict[tuple[str, int], b.CodePlace] = {}
     changed: set[tuple[str, int]] = set()
 
@@ -204,7 +205,7 @@ def shown_places(result: GateResult) -> Iterator[b.CodePlace]:
 
 
 def hunk_at(result: GateResult, file: str, line: int) -> Hunk | None:
-    """The part of the diff that adds this line of the candidate or one beside it, or removes one there."""
+    """Return the part of the diff that adds this line of the candidate or one beside it, or removes one there."""
     for hunk in result.hunks:
         lines = (number for number, code in hunk.numbered() if not code.startswith(" "))
         if hunk.file == file and any(abs(number - line) <= 1 for number in lines):
@@ -241,7 +242,7 @@ def _slower(line: SlowerLine, step: float) -> b.CodePlace:
 
 
 def excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
-    """The lines of a hunk around a line, at most _HUNK_LINES."""
+    """Return the lines of a hunk around a line, at most _HUNK_LINES."""
     numbered = list(hunk.numbered())
     at = min(range(len(numbered)), key=lambda index: abs(numbered[index][0] - line))
     first = max(0, min(at - _HUNK_LINES // 2, len(numbered) - _HUNK_LINES))

@@ -183,7 +183,7 @@ def read(path: Path) -> History:
 
 
 def _is_history(beginning: bytes) -> bool:
-    """Whether a file with this beginning is a history: its first line may be incomplete too."""
+    """Return whether a file with this beginning is a history: its first line may be incomplete too."""
     first = beginning.lstrip(b"\0\n").partition(b"\n")[0]
     return first.startswith(_BEGINNING) or _BEGINNING.startswith(first)
 
@@ -281,7 +281,7 @@ def write_page(history: History, folder: Path) -> Path:
 
 
 def history_report(history: History, *, unicode: bool = True) -> b.Report:
-    """A history as blocks."""
+    """Return a history as blocks."""
     entries = history.entries
     title = "History of performance checks"
     warnings = tuple(b.Callout(sentence(warning), "warning", "Warning") for warning in history.warnings)
@@ -366,7 +366,7 @@ def _candidate_cell(entry: Entry) -> b.Cell:
 
 
 def _slowdown_cell(entry: Entry) -> b.Cell:
-    """The slow-down of a FAIL's first line that is certainly slower, else that of the typical step."""
+    """Return the slow-down of a FAIL's first line that is certainly slower, else that of the typical step."""
     if not entry.slowdowns:
         return b.Cell(b.NOTHING)
     lines = list(entry.slowdowns.items())
@@ -390,7 +390,7 @@ _RESULT_FIELDS: Final = (
 
 
 def _series_title(series: HistorySeries) -> str:
-    """The name that the tables of a check use."""
+    """Return the name that the tables of a check use."""
     if series.unit != "1/step":
         return capitalized(series.name)
     counter = series.name.removesuffix(WORKERS)

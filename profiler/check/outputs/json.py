@@ -51,7 +51,7 @@ _REASONS: Final = {
 
 
 def result_json(result: GateResult) -> dict[str, Any]:
-    """The keys of docs/check-json.md."""
+    """Return the keys of docs/check-json.md."""
     limits = result.limits
     counters = [{"counter": counter, **asdict(limit)} for counter, limit in sorted(limits.counters.items())]
     budgets = [{"counter": counter, **asdict(budget)} for counter, budget in sorted(limits.budgets.items())]
@@ -82,7 +82,7 @@ def result_json(result: GateResult) -> dict[str, Any]:
 
 
 def render(document: Mapping[str, Any]) -> str:
-    """Strict JSON text; the steps of a block on one line."""
+    """Return strict JSON text; the steps of a block on one line."""
     # strings contain no unescaped line ends, so only lists of numbers match
     return _STEPS.sub(lambda match: f"[{', '.join(match[1].split())}]".replace(",,", ","), report_json.render(document))
 
@@ -119,7 +119,7 @@ def _throughput(speed: Throughput) -> dict[str, Any]:
 
 
 def _without_gaps(value: Any, path: str, why: Mapping[str, str], reasons: dict[str, str]) -> Any:
-    """`value` with null for numbers that are not finite; `reasons` gets path -> reason of every null."""
+    """Return `value` with null for numbers that are not finite; `reasons` gets path -> reason of every null."""
     if isinstance(value, Mapping):
         return {key: _without_gaps(item, f"{path}.{key}".lstrip("."), why, reasons) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, Final
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
@@ -37,9 +36,9 @@ from profiler.check.model import (
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import excerpt, hunk_at
+from profiler.check.outputs.format import RepositoryPaths
 from profiler.check.places import Rise, find_rises
 from profiler.core import units
-from profiler.core.facts import repository_folder
 from profiler.core.terminal import plain
 from profiler.report.render.json import clean
 from profiler.report.text import capitalized, plural
@@ -68,33 +67,6 @@ _NOT_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 """Source: Extensible Markup Language 1.0, section 2.2, Char."""
 MAX_ANNOTATIONS: Final = 10
 """GitHub shows no more of a kind and step. Source: GitHub's documentation of limits of annotations."""
-
-
-# ---------------------------------------------------------------- files
-
-
-@dataclass(frozen=True, slots=True)
-class RepositoryPaths:
-    """Names files as a repository does, which is where annotations and alerts are shown."""
-
-    root: str
-    """Absolute; empty: there is none."""
-    cwd: str
-    """The directory of relative files."""
-
-    @classmethod
-    def around(cls, directory: Path) -> RepositoryPaths:
-        """The nearest folder upward from `directory` that has a .git."""
-        here = directory.absolute()
-        return cls(str(repository_folder(here) or ""), str(here))
-
-    def relative(self, file: str) -> str | None:
-        """`file` relative to the root, with forward slashes; None if it lies elsewhere."""
-        if not file or not self.root:
-            return None
-        # only by its text: the file may be deleted, or of a revision
-        path = PurePath(os.path.normpath(PurePath(self.cwd) / file))
-        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
 
 
 # ---------------------------------------------------------------- cases and their alerts
@@ -132,7 +104,7 @@ class Case:
 
 
 def cases(result: GateResult) -> tuple[Case, ...]:
-    """A case for every counter and time line, and one for each part that is worse than all in it."""
+    """Return a case for every counter and time line, and one for each part that is worse than all in it."""
     counters = [_counter_case(result, line) for line in result.counters]
     if _is_worse(result.counters_state, counters):
         reason = plain(text.reasons(result.counters_reasons) or result.sentence)
@@ -204,7 +176,7 @@ def _time_cases(result: GateResult, speed: Throughput) -> list[Case]:
 
 
 def _is_worse(state: str | None, parts: Sequence[Case]) -> bool:
-    """Whether `state` is worse than that of every part; an unknown state is the worst."""
+    """Return whether `state` is worse than that of every part; an unknown state is the worst."""
 
     def rank(state: str) -> int:
         return STATES.index(state) if state in STATES else len(STATES)
@@ -213,7 +185,7 @@ def _is_worse(state: str | None, parts: Sequence[Case]) -> bool:
 
 
 def _rise_alert(result: GateResult, line: CounterLine, rise: Rise) -> Alert:
-    """An alert at the line of a rise, with its cause where that is known; at the first line of many."""
+    """Return an alert at the line of a rise, with its cause where that is known; at the first line of many."""
     first, noun = rise.changes[0], fmt.base_noun(result)
     title = fmt.counter_and_period(line)
     before, after, _ = fmt.counter_amounts(line)
@@ -241,7 +213,7 @@ def _rise_alert(result: GateResult, line: CounterLine, rise: Rise) -> Alert:
 
 
 def _budget_alerts(line: CounterLine) -> Iterator[Alert]:
-    """An alert for each line that counts most where a budget is exceeded."""
+    """Yield an alert for each line that counts most where a budget is exceeded."""
     if line.exceeded is None or line.after is None:
         return
     title = fmt.counter_and_period(line)
@@ -413,7 +385,7 @@ def _junit_counts(tests: Sequence[Case], seconds: float) -> dict[str, str]:
 
 
 def _xml_text(value: str) -> str:
-    """Text that XML can contain: control characters are not allowed even if escaped."""
+    """Return text that XML can contain: control characters are not allowed even if escaped."""
     return _NOT_XML.sub("\ufffd", plain(value))
 
 
@@ -421,7 +393,8 @@ def _xml_text(value: str) -> str:
 
 
 def workflow_commands(result: GateResult, repository: RepositoryPaths) -> tuple[str, ...]:
-    """Lines to print: errors and warnings at lines of code, warnings about the check, notices of counters that fell.
+    """Return lines to print: errors and warnings at lines of code, warnings about the check, notices of counters that
+    fell.
 
     A line of code gets one command. A case without a line gets one too.
     """
@@ -453,7 +426,7 @@ def workflow_commands(result: GateResult, repository: RepositoryPaths) -> tuple[
 
 
 def command(kind: str, message: str, *, title: str, file: str | None = None, line: int = 0) -> str:
-    """One workflow command."""
+    """Return one workflow command."""
 
     def escape(value: str, more: str = "") -> str:
         # "%" first, because the other escapes contain it

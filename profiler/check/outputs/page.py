@@ -50,7 +50,7 @@ _MEASURING: Final = (
 
 
 def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = ()) -> b.Report:
-    """The page: the check first, then the comparison of both sides."""
+    """Return the page: the check first, then the comparison of both sides."""
     comparison = []
     for section in comparison_sections:
         title = "Comparison" if section.key == "verdict" else section.title
@@ -62,12 +62,12 @@ def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = (
 
 
 def configuration_lines(found: Mapping[str, GateResult]) -> tuple[str, ...]:
-    """`small: PASS: no counter rose` for each configuration."""
+    """Return `small: PASS: no counter rose` for each configuration."""
     return tuple(f"{name}: {result.state}: {fmt.lowered(plain(result.sentence))}" for name, result in found.items())
 
 
 def configurations_report(found: Mapping[str, GateResult], state: str) -> b.Report:
-    """The page of several configurations: their verdicts, then the sections of each."""
+    """Return the page of several configurations: their verdicts, then the sections of each."""
     judged = {name: JUDGED.get(result.state, "open") for name, result in found.items()}
     rows = [
         (
@@ -93,7 +93,7 @@ def configurations_report(found: Mapping[str, GateResult], state: str) -> b.Repo
 
 
 def time_and_duration(result: GateResult) -> Iterator[str]:
-    """'2026-11-20 10:30 UTC' and 'took 1 min 01 s', as far as they are known."""
+    """Yield '2026-11-20 10:30 UTC' and 'took 1 min 01 s', as far as they are known."""
     if result.created_at:
         yield local_time(result.created_at)
     took = fmt.duration(result.seconds)
@@ -102,7 +102,7 @@ def time_and_duration(result: GateResult) -> Iterator[str]:
 
 
 def gate_sections(result: GateResult) -> tuple[b.Section, ...]:
-    """The sections of the check, the verdict first."""
+    """Return the sections of the check, the verdict first."""
     sections = [_verdict(result)]
     if result.counters_state is not None:
         sections.append(_counters(result))
@@ -115,7 +115,7 @@ def gate_sections(result: GateResult) -> tuple[b.Section, ...]:
 
 
 def _verdict(result: GateResult) -> b.Section:
-    """Causes, all lines, and warnings: what the first screen has no room for."""
+    """Return causes, all lines, and warnings: what the first screen has no room for."""
     # those of a FAIL first
     ordered = sorted(result.counters, key=lambda line: line.state == PASS)
     rises = find_rises((line for line in ordered if line.state != PASS), result.hunks)
@@ -255,12 +255,12 @@ _TONES: Final = {BASE: b.side_tone(0), CANDIDATE: b.side_tone(1)}
 
 
 def step_times(measured: Round, side: str) -> list[float]:
-    """Seconds of every step of one side in a round."""
+    """Return seconds of every step of one side in a round."""
     return [step / 1e9 for block in measured.blocks if block.side == side for step in block.steps]
 
 
 def slowdown_figure(result: GateResult) -> Iterator[b.IntervalChart]:
-    """Estimates with their bounds and the rounds behind them; nothing if nothing was measured."""
+    """Draw estimates with their bounds and the rounds behind them; nothing if nothing was measured."""
     speed = result.throughput
     if speed is None:
         return
@@ -305,7 +305,7 @@ def step_time_figure(speed: Throughput) -> Iterator[b.Lines]:
 
 
 def rounds_table(speed: Throughput) -> Iterator[b.Table]:
-    """Start order, step times, slow-down and conditions of every round; nothing without rounds."""
+    """Yield the start order, step times, slow-down and conditions of every round; nothing without rounds."""
     if speed.rounds:
         rows = zip(speed.rounds, chain(speed.round_slowdowns, repeat(None)), strict=False)
         yield make_table("Every round", _ROUND_FIELDS, rows, _ROUNDS_NOTE)
@@ -341,6 +341,6 @@ _ROUNDS_NOTE: Final = (
 
 
 def percent_cell(slowdown: float | None, reason: str) -> b.Cell:
-    """A slow-down in percent; missing for `reason` if it is not a number."""
+    """Return a slow-down in percent; missing for `reason` if it is not a number."""
     value = fmt.percentage(slowdown)
     return missing_cell(reason) if value is None else b.Cell(fmt.percent(slowdown).removesuffix("%"), "%", sort=value)

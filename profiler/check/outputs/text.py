@@ -43,24 +43,24 @@ class _Formatter(string.Formatter):
 
 
 def sentence(notice: Notice) -> str:
-    """The sentence for a notice of a check."""
+    """Return the sentence for a notice of a check."""
     text = _SENTENCES[notice.code]
     return _Formatter().vformat(text, (), notice.values) if isinstance(text, str) else text(notice.values)
 
 
 def reasons(notices: Sequence[Notice]) -> str:
-    """Reasons on one line; empty where there is none."""
+    """Return reasons on one line; empty where there is none."""
     return "; ".join(map(sentence, notices))
 
 
 def warnings(result: GateResult) -> tuple[str, ...]:
-    """All warnings, each once."""
+    """Return all warnings, each once."""
     speed = result.throughput.warnings if result.throughput is not None else ()
     return tuple(dict.fromkeys(map(sentence, (*result.warnings, *speed))))
 
 
 def causes(result: GateResult) -> tuple[str, ...]:
-    """A sentence for each cause that appeared or grew, with what to do about it, and its line."""
+    """Return a sentence for each cause that appeared or grew, with what to do about it, and its line."""
     return tuple(
         f"{cause.sentence} {cause.fix}" + (f" The line reads: {cause.source}" if cause.source else "")
         for cause in result.causes
@@ -68,8 +68,8 @@ def causes(result: GateResult) -> tuple[str, ...]:
 
 
 def counted_cause(rule: RuleText, line: CounterLine, change: Change) -> str:
-    """`The host waits for the device in the middle of each step at train.py:7 (hidden-sync): syncs per step rose from 1
-    to 2 there.`"""
+    """Return `The host waits for the device in the middle of each step at train.py:7 (hidden-sync): syncs per step rose
+    from 1 to 2 there.`"""
     before, after = fmt.amounts((change.before, change.after), line.counter)
     counter = fmt.lowered(fmt.counter_title(line))
     place = at(Site(change.file, change.line, change.function)) if change.file else ""
@@ -94,7 +94,7 @@ def moved_lines(lines: Sequence[CounterLine]) -> tuple[str, ...]:
 
 
 def times_as_much(rise: Rise) -> str:
-    """`2 times as many operators`, `1.33 to 2 times as many operators`, of many lines."""
+    """Return `2 times as many operators`, `1.33 to 2 times as many operators`, of many lines."""
     low, high = (f"{factor:.3g}" for factor in rise.factors)
     return f"{low if low == high else f'{low} to {high}'} times as many {fmt.counter_noun(rise.changes[0].counter)}"
 
@@ -119,8 +119,8 @@ def rise_sentence(rise: Rise) -> str:
 
 
 def unwritten(result: GateResult) -> Iterator[str]:
-    """What many unchanged lines that count more have in common, and what the diff changed, where it wrote no line that
-    counts more or takes longer."""
+    """Yield what many unchanged lines that count more have in common, and what the diff changed, where it wrote no line
+    that counts more or takes longer."""
     rises = find_rises(failing(result), result.hunks)
     slower = result.slower_lines or ()
     if not (rises or slower) or any(each.is_written for each in rises) or any(each.is_changed for each in slower):
@@ -195,7 +195,7 @@ def _shorten(text: str | None) -> str:
 
 
 def _key_part(values: Values) -> str:
-    """'dtype: float32 in the base against bfloat16 (...)'."""
+    """Return 'dtype: float32 in the base against bfloat16 (...)'."""
     why = f" ({values['why']})" if values["why"] else ""
     base, candidate = _shorten(values["base"]), _shorten(values["candidate"])
     return f"{values['part']}: {base} in the {values['where']} against {candidate}{why}"
@@ -217,7 +217,7 @@ _SCALED_WORK: Final = {
 
 
 def _other_work(values: Values) -> str:
-    """'the model has 9% more parameters', 'the batch has 64 samples instead of 32'."""
+    """Return 'the model has 9% more parameters', 'the batch has 64 samples instead of 32'."""
     part, ends = values["part"], (values["base"], values["candidate"])
     if part == "batch_size" and all(ends):
         sizes = [str(end).split(", ") for end in ends]
@@ -235,7 +235,7 @@ def _other_work(values: Values) -> str:
 
 
 def _not_seen(values: Values) -> Iterator[str]:
-    """'an evaluation or a checkpoint, of which these steps have none'."""
+    """Yield 'an evaluation or a checkpoint, of which these steps have none'."""
     if values.get("looked"):
         yield f"what occurs only after {values['looked']:,} steps"
     elif values["missing"]:
@@ -250,7 +250,7 @@ def _not_seen(values: Values) -> Iterator[str]:
 
 
 def _per_sample(counts: tuple[str, float, float]) -> str:
-    """'0.0312 and 0.0156 syncs'."""
+    """Return '0.0312 and 0.0156 syncs'."""
     counter, *values = counts
     before, after = (significant(value) for value in values)
     unit = " B of" if counter_unit(counter) else ""
@@ -258,7 +258,7 @@ def _per_sample(counts: tuple[str, float, float]) -> str:
 
 
 def _shortened(names: Sequence[str], limit: int) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 

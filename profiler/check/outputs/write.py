@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from profiler.check.model import FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult
 from profiler.check.outputs import json, machine, text
-from profiler.check.outputs.machine import RepositoryPaths
+from profiler.check.outputs.format import RepositoryPaths
 from profiler.check.outputs.page import configuration_lines, configurations_report, gate_report, rounds_table
 from profiler.core.errors import ProfilerError
 from profiler.report.blocks import Block, FirstScreen, Items, NotMeasured, Section
@@ -88,7 +88,8 @@ def write_configurations(found: Mapping[str, GateResult], state: str, directory:
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
-    """The sections of a comparison, and the timeline of its first screen, which the page of a check does not show."""
+    """Yield the sections of a comparison, and the timeline of its first screen, which the page of a check does not
+    show."""
     report = build_report(comparison)
     if report.first is not None and report.first.picture is not None:
         yield Section("timeline", "Timeline", (report.first.picture,), group="time")
@@ -155,7 +156,7 @@ def render_markdown(result: GateResult, *, details: bool = True) -> str:
 
 
 def escape(value: str) -> str:
-    """Text that stays text, also in a table's cell, and notifies nobody."""
+    """Return text that stays text, also in a table's cell, and notifies nobody."""
     return _without_mentions(markdown.escape(value))
 
 

@@ -38,7 +38,7 @@ class ControlSocket:
 
     @property
     def peer_pid(self) -> int:
-        """PID of the connected process in our PID namespace; 0 if that process is not visible from here."""
+        """Return PID of the connected process in our PID namespace; 0 if that process is not visible from here."""
         pid: int = _UCRED.unpack(self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[0]
         return pid
 
@@ -127,7 +127,7 @@ class ControlServer:
 
 
 def private_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder that nobody else may enter, with a name short enough for sockets.
+    """Return a folder that nobody else may enter, with a name short enough for sockets.
 
     :raises ProfilerError: there is none.
     """
@@ -190,7 +190,7 @@ class StepController:
 
     @property
     def expected_ranks(self) -> int:
-        """Number of ranks that step, as they report it themselves; 1 until one of them has connected."""
+        """Return the number of ranks that step, as they report it themselves; 1 until one of them has connected."""
         connected = self._open_ranks()
         return len(connected) if self._some_never_step else max((rank.world_size for rank in connected), default=1)
 
@@ -200,7 +200,7 @@ class StepController:
 
     @property
     def lost_rank(self) -> bool:
-        """Whether a driven rank has closed its connection."""
+        """Return whether a driven rank has closed its connection."""
         return any(rank.socket not in self.server.connections for rank in self.ranks)
 
     def poll(self, timeout_s: float) -> list[tuple[Rank, dict[str, Any]]]:

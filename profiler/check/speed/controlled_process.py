@@ -74,7 +74,7 @@ class Program:
     """Whether its operators and memory are counted."""
 
     def executable(self) -> str:
-        """The file to execute.
+        """Return the file to execute.
 
         :raises ProfilerError: there is none.
         """
@@ -241,7 +241,7 @@ class ControlledProcess:
                 )
 
     def _finish_block(self, reports: Sequence[Mapping[str, Any]], *, measured: bool) -> StepBlock:
-        """The leader's steps; the last one ends when all ranks have ended theirs."""
+        """Return the leader's steps; the last one ends when all ranks have ended theirs."""
         stamps = [int(stamp) for stamp in reports[0]["stamps"]]
         stamps[-1] = max(int(report["stamps"][-1]) for report in reports)
         self.steps += len(stamps) - 1
@@ -299,11 +299,11 @@ class ControlledProcess:
     # ------------------------------------------------------------ messages
 
     def last_output(self) -> str:
-        """The last line of its output; empty if it printed nothing."""
+        """Return the last line of its output; empty if it printed nothing."""
         return last_output_line(self.spec.out)
 
     def not_aligned_message(self, seconds: float) -> str:
-        """Why it cannot be driven after it had `seconds` to reach the end of a step."""
+        """Return why it cannot be driven after it had `seconds` to reach the end of a step."""
         expected = self.controller.expected_ranks
         ranks = f"{self.controller.waiting_ranks} of {expected} ranks reached the end of a step"
         return (
@@ -312,7 +312,7 @@ class ControlledProcess:
         )
 
     def no_step_message(self) -> str:
-        """Why it cannot be driven: it ended before it reached the end of a step."""
+        """Return why it cannot be driven: it ended before it reached the end of a step."""
         return (
             f"it ended and no step of it was seen: mark its steps with profiler.step(), or let it run more of them "
             f"(its output is in {self.folder})"
@@ -324,7 +324,8 @@ ProcessStarter = Callable[[Program, Path], ControlledProcess]
 
 @contextmanager
 def process_starter(*, level: str = "light", patience: float = PATIENCE_S) -> Iterator[ProcessStarter]:
-    """A function that starts controlled processes, all of which end with the block. Signals are deferred within it."""
+    """Provide a function that starts controlled processes, all of which end with the block. Signals are deferred within
+    it."""
     with deferred_signals(), ExitStack() as stack:
         watchdog = stack.enter_context(watchdog_process())
         sockets = Path(stack.enter_context(private_folder()))
@@ -356,8 +357,8 @@ def aligned(processes: Iterable[ControlledProcess], patience: float) -> Iterator
 
 
 def measured_spans(run: Path) -> list[tuple[int, int]] | None:
-    """Begin and end (ns) of the measured blocks of a run directory; None if `check` did not control this run, so that
-    all of it counts."""
+    """Return begin and end (ns) of the measured blocks of a run directory; None if `check` did not control this run, so
+    that all of it counts."""
     try:
         return [(int(begin), int(end)) for begin, end in json.loads((run / SPANS_FILE).read_text(encoding="ascii"))]
     except FileNotFoundError:

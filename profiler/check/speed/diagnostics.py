@@ -50,7 +50,7 @@ class _UsableRound:
 
     @property
     def base_first(self) -> bool:
-        """Whether the base's program was started before the candidate's."""
+        """Return whether the base's program was started before the candidate's."""
         slots = self.round.slots
         return BASE in slots and CANDIDATE in slots and slots.index(BASE) < slots.index(CANDIDATE)
 
@@ -64,7 +64,7 @@ class _Rounds:
 
     @cached_property
     def usable(self) -> list[_UsableRound]:
-        """The usable rounds of both kinds, in order."""
+        """Return the usable rounds of both kinds, in order."""
         return [
             _UsableRound(measured, values, values.typical, block_pairs(measured))
             for measured in self.rounds
@@ -74,12 +74,12 @@ class _Rounds:
 
     @cached_property
     def slowdowns(self) -> list[float]:
-        """Slow-downs of the typical step."""
+        """Return slow-downs of the typical step."""
         return [usable.typical for usable in self.usable]
 
 
 def diagnose(rounds: Sequence[Round], limits: Limits) -> tuple[Notice, ...]:
-    """A notice for everything that is odd; none where there are no rounds."""
+    """Return a notice for everything that is odd; none where there are no rounds."""
     if not rounds:
         return ()
     measured = _Rounds(tuple(rounds), edges(limits.detect))
@@ -88,7 +88,7 @@ def diagnose(rounds: Sequence[Round], limits: Limits) -> tuple[Notice, ...]:
 
 
 def _amount(measured: _Rounds) -> Iterator[Notice]:
-    """How much was measured: too few rounds, pairs or steps, or different work of the sides."""
+    """Tell how much was measured: too few rounds, pairs or steps, or different work of the sides."""
     usable, rounds = measured.usable, measured.rounds
     number = sum(one.round.kind == MEASURE for one in usable)
     if 0 < number < LOOKS[0]:
@@ -118,7 +118,7 @@ def _amount(measured: _Rounds) -> Iterator[Notice]:
 
 
 def _values(measured: _Rounds) -> Iterator[Notice]:
-    """The values of the rounds: a drift, an odd round, rare stalls."""
+    """Judge the values of the rounds: a drift, an odd round, rare stalls."""
     slowdowns, number = measured.slowdowns, len(measured.slowdowns)
     if number >= FEW_VALUES:
         change, p = _drift(slowdowns)
@@ -139,7 +139,7 @@ def _values(measured: _Rounds) -> Iterator[Notice]:
 
 
 def _drift(values: Sequence[float]) -> tuple[float, float]:
-    """How much a straight line through the values changes from the first to the last, and its p."""
+    """Return how much a straight line through the values changes from the first to the last, and its p."""
     number = len(values)
     offsets = [index - (number - 1) / 2 for index in range(number)]
     square = math.fsum(offset**2 for offset in offsets)
@@ -150,7 +150,7 @@ def _drift(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _p_given_others(values: Sequence[float], index: int) -> tuple[float, float]:
-    """Probability of a value so far from the mean of the others by chance, and that mean."""
+    """Return probability of a value so far from the mean of the others by chance, and that mean."""
     others = [*values[:index], *values[index + 1 :]]
     mean, degrees = fmean(others), len(others) - 1
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in others) / degrees)
@@ -158,7 +158,7 @@ def _p_given_others(values: Sequence[float], index: int) -> tuple[float, float]:
 
 
 def _method(measured: _Rounds) -> Iterator[Notice]:
-    """The method: the order of programs or of blocks matters."""
+    """Judge the method: the order of programs or of blocks matters."""
     second = [usable.typical for usable in measured.usable if usable.base_first]
     first = [usable.typical for usable in measured.usable if not usable.base_first]
     if min(len(first), len(second)) >= 2:
@@ -179,7 +179,8 @@ def _method(measured: _Rounds) -> Iterator[Notice]:
 
 
 def _machine(measured: _Rounds) -> Iterator[Notice]:
-    """The machine: its speed changed, other programs or virtual machines used it, or its clocks were throttled."""
+    """Judge the machine: its speed changed, other programs or virtual machines used it, or its clocks were
+    throttled."""
     if len({usable.pairs.by_tokens for usable in measured.usable}) == 1:
         times = {usable.round.number: float(np.median(usable.pairs.base)) for usable in measured.usable}
         slow, fast = max(times, key=lambda number: times[number]), min(times, key=lambda number: times[number])

@@ -214,13 +214,13 @@ class RoundRunner:
 
 
 def _without(kept_waiting: int, block: StepBlock) -> StepBlock:
-    """The block with steps that are shorter by this time (ns) in all."""
+    """Return the block with steps that are shorter by this time (ns) in all."""
     rest = max(0.0, 1 - kept_waiting / max(1, block.time))
     return replace(block, steps=tuple(round(step * rest) for step in block.steps))
 
 
 def block_order(blocks: int, random: Random) -> list[str]:
-    """The side of each block: `blocks` of each side, in random runs of ABBA or BAAB.
+    """Return the side of each block: `blocks` of each side, in random runs of ABBA or BAAB.
 
     A steady drift of the machine's speed over such a run affects both sides alike.
     """
@@ -264,7 +264,7 @@ class SystemLoad:
             self._throttled.update(dict.fromkeys(self._gpus()))
 
     def conditions(self) -> Conditions:
-        """Conditions since the creation."""
+        """Return conditions since the creation."""
         begin, end = self._begin, cpu_times(self._proc)
         steal = None
         if begin is not None and end is not None and end.total > begin.total:

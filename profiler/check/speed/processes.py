@@ -97,7 +97,7 @@ class ProcessTree:
         ]
 
     def members(self) -> list[int]:
-        """PIDs of all living members, the root first."""
+        """Return PIDs of all living members, the root first."""
         pids: dict[int, None] = {}
         for top in (self.root, *self._orphans):
             if top not in pids and self._is_member(top, read_stat(top)):
@@ -105,7 +105,7 @@ class ProcessTree:
         return list(pids)
 
     def contains(self, pid: int) -> bool:
-        """Whether `freeze` would stop `pid`; takes some ms if not."""
+        """Return whether `freeze` would stop `pid`; takes some ms if not."""
         if pid in self.members():
             return True
         self.find_orphans()
@@ -160,7 +160,8 @@ class ProcessTree:
             self._watch(pid, stat)
 
     def _new_orphans(self, signalled: set[int]) -> list[int]:
-        """Living members that were not signalled: they have just lost their parents. Forgets members that ended."""
+        """Return living members that were not signalled: they have just lost their parents. Forgets members that
+        ended."""
         orphans = []
         for pid in [pid for pid in self.starts if pid not in signalled]:
             if is_alive(pid, self.starts[pid]):
@@ -204,7 +205,7 @@ class ProcessTree:
             time.sleep(_SLEEP_S)
 
     def _waits_for_vfork(self, pid: int) -> bool:
-        """Whether `pid` can wait for a frozen child: one of vfork that was stopped before its exec."""
+        """Return whether `pid` can wait for a frozen child: one of vfork that was stopped before its exec."""
         if thread_states(pid) - {*STOPPED_STATES, DISK_SLEEP}:
             return False
         children = [read_stat(child) for child in process_tree(pid)[1:] if child in self._stopped]
@@ -219,7 +220,7 @@ def _with_descendants(processes: dict[int, ProcessStat], tops: Iterable[int]) ->
 
 
 def _send(pid: int, number: signal.Signals) -> bool:
-    """Whether the signal could be sent."""
+    """Return whether the signal could be sent."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -368,7 +369,7 @@ def raise_deferred() -> None:
 
 
 def last_signal() -> int | None:
-    """The last signal that was deferred, whether or not it has been raised; None if there was none."""
+    """Return the last signal that was deferred, whether or not it has been raised; None if there was none."""
     return _last[-1] if _last else None
 
 

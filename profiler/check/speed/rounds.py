@@ -48,7 +48,7 @@ class Pairs:
 
 
 def block_pairs(measured: Round) -> Pairs:
-    """Pairs of neighbouring blocks of the base and the candidate, each block in one pair at most.
+    """Return pairs of neighbouring blocks of the base and the candidate, each block in one pair at most.
 
     Work is counted in tokens where every block of both sides reports them, and in steps otherwise. Blocks without a
     step are left out, and so is a block whose partner is missing, or one of another side.
@@ -93,7 +93,7 @@ class RoundValues:
 
 
 def round_values(measured: Round) -> RoundValues:
-    """Both measures of a round."""
+    """Return both measures of a round."""
     pairs = block_pairs(measured)
     if len(pairs) < MIN_PAIRS:
         return RoundValues(None, None)
@@ -109,8 +109,8 @@ def round_values(measured: Round) -> RoundValues:
 
 
 def typical_step(base: Array, candidate: Array) -> tuple[Array, Array]:
-    """Median over pairs (last axis) of ln(candidate's time / base's time), which rare stalls hardly affect, and its
-    standard error.
+    """Return median over pairs (last axis) of ln(candidate's time / base's time), which rare stalls hardly affect, and
+    its standard error.
 
     The standard error takes the pairs as independent and their middle half as normal: MEDIAN_ERROR times their MAD.
     """
@@ -121,7 +121,7 @@ def typical_step(base: Array, candidate: Array) -> tuple[Array, Array]:
 
 
 def all_steps(base: Array, candidate: Array, steps: float) -> tuple[Array, Array]:
-    """Log ratio of the time of all steps, where no block counts more than a stall of CAP above the usual time.
+    """Return the log ratio of all steps, where no block counts more than a stall of CAP above its usual time.
 
     It is the typical step's slow-down plus how much more the candidate's blocks exceed their usual time than the
     base's do. Without the cap it would be the ratio of sums, whose noise is several times as great. The second value
@@ -141,7 +141,8 @@ def all_steps(base: Array, candidate: Array, steps: float) -> tuple[Array, Array
 
 
 def _running_median(base: Array, candidate: Array) -> Array:
-    """Median of both sides' blocks over NEIGHBOURS pairs to each side; near an end over the same number of pairs."""
+    """Return median of both sides' blocks over NEIGHBOURS pairs to each side; near an end over the same number of
+    pairs."""
     pairs = base.shape[-1]
     both = np.stack([base, candidate], axis=-1)
     width = min(2 * NEIGHBOURS + 1, pairs)
@@ -179,7 +180,7 @@ class RareSteps(NamedTuple):
 
     @classmethod
     def of(cls, blocks: Sequence[StepBlock], side: str) -> RareSteps:
-        """The long steps of a side."""
+        """Return the long steps of a side."""
         times = [step for block in blocks if block.side == side for step in block.steps]
         usual = median(times) if times else 1
         long = [time / usual - 1 for time in times if time > LONG * usual]
@@ -188,7 +189,8 @@ class RareSteps(NamedTuple):
 
 
 def rare_steps(measure: Callable[[int], Round], limits: Limits) -> tuple[int, TimeLine | None]:
-    """How many steps of each side were seen, and the line of the verdict about those that are long; None: none was.
+    """Return how many steps of each side were seen, and the line of the verdict about those that are long; None: none
+    was.
 
     One round is enough if they cost the candidate no more than what passes. Otherwise further rounds decide: FAIL if it
     is certain that they cost more, else PASS with the bounds.

@@ -76,17 +76,18 @@ class Bounds:
     rounds: int
 
     def reach(self, share: float) -> float:
-        """How far the quantile `share` of the mean is above it."""
+        """Return how far the quantile `share` of the mean is above it."""
         return quantile(self.rounds - 1 + PRIOR, share) * self.error
 
 
 def edges(detect: float) -> Edges:
-    """The edges for a slow-down to detect, given as a share, as logs: a share of 1 is twice the time, ln 2."""
+    """Return the edges for a slow-down to detect, given as a share, as logs: a share of 1 is twice the time, ln 2."""
     return Edges(math.log1p(FAILS_ABOVE * detect), math.log1p(PASSES_BELOW * detect))
 
 
 def looks(max_rounds: int) -> tuple[int, ...]:
-    """Numbers of rounds after which the test may decide; the last is `max_rounds`, and at least the first of LOOKS."""
+    """Return numbers of rounds after which the test may decide; the last is `max_rounds`, and at least the first of
+    LOOKS."""
     numbers = list(LOOKS)
     while numbers[-1] < max_rounds:
         numbers.append(round(numbers[-1] * GROWTH))
@@ -95,14 +96,14 @@ def looks(max_rounds: int) -> tuple[int, ...]:
 
 @cache
 def quantile(degrees: int, share: float) -> float:
-    """Quantile of Student's t: scipy.special.stdtrit (Cephes)."""
+    """Return quantile of Student's t: scipy.special.stdtrit (Cephes)."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, share))
 
 
 def bounds(rounds: Sequence[Estimate], alpha: float = ALPHA) -> Bounds:
-    """Weighted mean and one-sided t bounds of independent rounds.
+    """Return weighted mean and one-sided t bounds of independent rounds.
 
     A noisy round counts less. How much rounds differ is estimated from their values and, as by PRIOR more degrees of
     freedom, from their errors and LUCK: a moderated t (Smyth 2004, "Linear Models and Empirical Bayes Methods"). So
@@ -124,20 +125,21 @@ def bounds(rounds: Sequence[Estimate], alpha: float = ALPHA) -> Bounds:
 
 
 def state(bounds: Bounds, edges: Edges) -> str:
-    """FAIL | PASS | INCONCLUSIVE."""
+    """Return FAIL | PASS | INCONCLUSIVE."""
     if bounds.low > edges.fails:
         return FAIL
     return PASS if bounds.high < edges.passes else INCONCLUSIVE
 
 
 def suspicion(bounds: Bounds, edges: Edges) -> str:
-    """The state at a look: a FAIL is only suspected, and INCONCLUSIVE asks for more rounds."""
+    """Return the state at a look: a FAIL is only suspected, and INCONCLUSIVE asks for more rounds."""
     low = bounds.mean - bounds.reach(1 - SUSPICION)
     return FAIL if low > edges.fails else state(bounds, edges)
 
 
 def smallest(bounds: Bounds, edges: Edges) -> float:
-    """The log slow-down that would have failed with probability POWER, with this spread and this number of rounds.
+    """Return the log slow-down that would have failed with probability POWER, with this spread and this number of
+    rounds.
 
     The mean must be a bound's half-width above the edge, and falls short of the truth by its own error.
     """
@@ -145,7 +147,8 @@ def smallest(bounds: Bounds, edges: Edges) -> float:
 
 
 def more_rounds(bounds: Bounds, edges: Edges) -> int | None:
-    """Rounds that would settle it with probability POWER if mean and spread are what they seem; None: too many."""
+    """Return rounds that would settle it with probability POWER if mean and spread are what they seem; None: too
+    many."""
     distance = max(bounds.mean - edges.fails, edges.passes - bounds.mean)
     for total in range(bounds.rounds + 1, MAX_ROUNDS + 1):
         then = replace(bounds, rounds=total, error=bounds.error * math.sqrt(bounds.rounds / total))
@@ -160,7 +163,7 @@ def more_rounds(bounds: Bounds, edges: Edges) -> int | None:
 def confirmed(
     suspecting: Sequence[Estimate], confirming: Sequence[Estimate], edges: Edges, *, final: bool = False
 ) -> bool | None:
-    """Whether fresh rounds, which start the programs in the other order, confirm a suspected FAIL.
+    """Return whether fresh rounds, which start the programs in the other order, confirm a suspected FAIL.
 
     They do where they are above the edge by themselves, and all rounds together are. None: another round must be
     measured.
@@ -182,7 +185,7 @@ def confirmed(
 
 
 def p_value(difference: float, error: float, degrees: int) -> float:
-    """Two-sided p of Student's t (scipy.special.stdtr, Cephes); 0 for a difference without any error."""
+    """Return two-sided p of Student's t (scipy.special.stdtr, Cephes); 0 for a difference without any error."""
     from scipy.special import stdtr
 
     if error <= 0:
@@ -191,7 +194,7 @@ def p_value(difference: float, error: float, degrees: int) -> float:
 
 
 def mean_test(values: Sequence[float]) -> tuple[float, float]:
-    """Mean, and its p against 0; fewer than three values give p = 1."""
+    """Return mean, and its p against 0; fewer than three values give p = 1."""
     if len(values) < 3:
         return (fmean(values) if values else 0.0), 1.0
     mean = fmean(values)
@@ -200,7 +203,7 @@ def mean_test(values: Sequence[float]) -> tuple[float, float]:
 
 
 def rare_stalls(excess: Sequence[float], edges: Edges, alpha: float = STALLS_ALPHA) -> float | None:
-    """The additional slow-down of the candidate if its rare, long stalls count in full.
+    """Return the additional slow-down of the candidate if its rare, long stalls count in full.
 
     The line of all steps caps each stall at a part of a step. None: the rest is not more than chance, or little.
 

@@ -43,11 +43,11 @@ class Measurements:
         return len(self.measured[TYPICAL])
 
     def state(self, series: str, look: int, edges: sequential.Edges) -> str:
-        """The state of a series by its first `look` rounds."""
+        """Return the state of a series by its first `look` rounds."""
         return sequential.suspicion(sequential.bounds(self.measured[series][:look]), edges)
 
     def excess(self, look: int) -> list[float]:
-        """What the stalls of each of the first `look` rounds add where they count in full."""
+        """Return what the stalls of each of the first `look` rounds add where they count in full."""
         both = zip(self.measured[UNCAPPED][:look], self.measured[ALL_STEPS][:look], strict=True)
         return [full.value - capped.value for full, capped in both]
 
@@ -68,7 +68,7 @@ class Decision:
     """The slow-down that rare, long stalls add, which then count in full; None: not more than chance."""
 
     def series(self, line: str) -> str:
-        """The values of `Measurements` by which a line is judged."""
+        """Return the values of `Measurements` by which a line is judged."""
         return UNCAPPED if line == ALL_STEPS and self.stalls is not None else line
 
 
@@ -92,7 +92,7 @@ def measurements(rounds: Sequence[tuple[str, RoundValues]]) -> Measurements:
 
 
 def decide(values: Measurements, limits: Limits, *, final: bool = False) -> Decision:
-    """The decision at the first look that allows one.
+    """Return the decision at the first look that allows one.
 
     :param final: there will be no more rounds, for a reason independent of their values, so the rounds so far may be
         looked at once more.
@@ -151,7 +151,7 @@ def _confirm(values: Measurements, limits: Limits, decision: Decision, final: bo
 
 
 def next_kind(rounds: Sequence[Round], limits: Limits) -> str | None:
-    """MEASURE or CONFIRM, the kind of the next round; None: it is decided, or the maximum is reached.
+    """Return MEASURE or CONFIRM, the kind of the next round; None: it is decided, or the maximum is reached.
 
     :param rounds: all so far, in their order.
     """
@@ -159,7 +159,7 @@ def next_kind(rounds: Sequence[Round], limits: Limits) -> str | None:
 
 
 def throughput(rounds: Sequence[Round], limits: Limits, *, stopped: Notice | None = None) -> Throughput:
-    """The verdict of the rounds so far.
+    """Return the verdict of the rounds so far.
 
     :param stopped: what ended the rounds early. After an interrupt by somebody who could see the rounds, only the
         looks that were due count; anything else is independent of the rounds, which are then looked at once more.
@@ -179,7 +179,8 @@ def throughput(rounds: Sequence[Round], limits: Limits, *, stopped: Notice | Non
 
 
 def on_other_filesystem(speed: Throughput) -> Throughput:
-    """The verdict where the base's files lie on another file system: a FAIL may come from reading files there."""
+    """Return the verdict where the base's files lie on another file system: a FAIL may come from reading files
+    there."""
     speed = replace(speed, warnings=(*speed.warnings, Notice("other-filesystem")))
     if speed.state != FAIL:
         return speed
@@ -198,7 +199,7 @@ def _measure(rounds: Sequence[Round]) -> Measurements:
 def _time_line(
     name: str, values: Measurements, decision: Decision, limits: Limits, rounds: Sequence[Round]
 ) -> TimeLine:
-    """The result over all rounds, because the rounds that led to the suspicion of a FAIL are biased upwards."""
+    """Return the result over all rounds, because the rounds that led to the suspicion of a FAIL are biased upwards."""
     series = decision.series(name)
     together = [*values.measured[series], *values.confirming[series]]
     state = decision.lines.get(name, INCONCLUSIVE)
@@ -229,7 +230,7 @@ def _time_line(
 def _reason(
     decision: Decision, lines: Sequence[TimeLine], values: Measurements, limits: Limits, stopped: Notice | None
 ) -> Notice | None:
-    """Why a verdict is INCONCLUSIVE, or what confirmed a FAIL; None for a PASS."""
+    """Return why a verdict is INCONCLUSIVE, or what confirmed a FAIL; None for a PASS."""
     if decision.state == PASS:
         return None
     common: dict[str, Any] = {"stopped": stopped, "stalls": decision.stalls}
@@ -261,13 +262,13 @@ def _reason(
 
 
 def _confirming_means(decision: Decision, values: Measurements) -> Iterator[tuple[str, float]]:
-    """Line, and mean slow-down of the candidate."""
+    """Yield each suspected line, and the mean slow-down of the candidate."""
     for line in decision.suspected:
         yield line, fmean(one.value for one in values.confirming[decision.series(line)])
 
 
 def _settling(rounds: int | None, seconds: float | None, values: Measurements, limits: Limits) -> dict[str, Any]:
-    """The further rounds that would probably settle it, their time, and the `max_rounds` that they need.
+    """Return the further rounds that would probably settle it, their time, and the `max_rounds` that they need.
 
     :param rounds: usable ones; None: no number of rounds would settle it.
     :param seconds: how long a round takes; None: not known.

@@ -55,7 +55,7 @@ class Repository:
 
     @classmethod
     def find(cls, folder: Path) -> Repository:
-        """The checkout that contains `folder`.
+        """Return the checkout that contains `folder`.
 
         :raises ProfilerError: there is none, it is bare, or git may not read it.
         """
@@ -73,11 +73,11 @@ class Repository:
         raise ProfilerError(f"no revision can be compared to in {folder}: {why}")
 
     def git_folder(self) -> Path:
-        """The folder of its objects and branches, which all worktrees of the repository share."""
+        """Return the folder of its objects and branches, which all worktrees of the repository share."""
         return (self.root / run_git(self.root, ["rev-parse", "--git-common-dir"]).out.removesuffix("\n")).resolve()
 
     def resolve(self, rev: str, option: str = "--against") -> str:
-        """The commit that `rev` names.
+        """Return the commit that `rev` names.
 
         :param option: that has named it.
         :raises ProfilerError: it names none here; the message tells how to fetch it.
@@ -110,21 +110,21 @@ class Repository:
         return f"there is no such revision in {self.root}{hint}"
 
     def head(self) -> str:
-        """The commit that is checked out; empty if there is none."""
+        """Return the commit that is checked out; empty if there is none."""
         return self._verify("HEAD")
 
     def is_dirty(self) -> bool:
-        """Whether the working tree differs from its commit; new files count, ignored ones do not."""
+        """Return whether the working tree differs from its commit; new files count, ignored ones do not."""
         return bool(run_git(self.root, ["status", "--porcelain", "--ignore-submodules=none"]).out)
 
     def ignored(self, names: Sequence[str]) -> frozenset[str]:
-        """The files among `names`, relative to the root, that git ignores."""
+        """Return the files among `names`, relative to the root, that git ignores."""
         stdin = "".join(f"{name}\0" for name in names)
         return frozenset(run_git(self.root, ["check-ignore", "-z", "--stdin"], stdin=stdin).out.split("\0"))
 
 
 def short(commit: str) -> str:
-    """An abbreviated commit."""
+    """Return an abbreviated commit."""
     return commit[:_SHORT]
 
 
@@ -187,7 +187,7 @@ def _forget(repository: Repository, trees: Sequence[Path]) -> None:
 
 
 def low_space(folder: Path) -> str:
-    """How much space is free, if it is little: git and pip do not always report a full disk as such."""
+    """Return how much space is free, if it is little: git and pip do not always report a full disk as such."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
@@ -199,7 +199,7 @@ def low_space(folder: Path) -> str:
 
 
 def locations(repository: Repository) -> tuple[Path, ...]:
-    """Folders in which a revision may be checked out, the best first."""
+    """Return folders in which a revision may be checked out, the best first."""
     candidates = []
     with suppress(FileNotFoundError):  # no folder for temporary files can be written
         temporary = Path(tempfile.gettempdir()).resolve()
@@ -213,7 +213,7 @@ def locations(repository: Repository) -> tuple[Path, ...]:
 
 
 def on_other_filesystem(folder: Path, reference: Path) -> bool:
-    """Whether `folder` lies on another file system than `reference`; True if it does not exist."""
+    """Return whether `folder` lies on another file system than `reference`; True if it does not exist."""
     try:
         return folder.stat().st_dev != reference.stat().st_dev
     except OSError:
@@ -221,13 +221,13 @@ def on_other_filesystem(folder: Path, reference: Path) -> bool:
 
 
 def host_name() -> str:
-    """This machine, in characters for a file name, with the namespace that gives a PID its meaning."""
+    """Return this machine, in characters for a file name, with the namespace that gives a PID its meaning."""
     namespace = Path("/proc/self/ns/pid").stat().st_ino
     return f"{_NOT_IN_NAME.sub('_', socket.gethostname()) or 'localhost'}.{namespace}"
 
 
 def check_pid(folder: Path) -> int | None:
-    """PID of the check on this host that `folder` is named for; None if it is named for anything else."""
+    """Return PID of the check on this host that `folder` is named for; None if it is named for anything else."""
     match = _FOLDER_NAME.fullmatch(folder.name)
     return int(match["pid"]) if match and match["host"] == host_name() else None
 

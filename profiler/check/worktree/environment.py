@@ -58,7 +58,7 @@ class Environment:
         return str(self.home / "bin" / "python")
 
     def command(self, argv: Sequence[str], user: Interpreter) -> tuple[str, ...]:
-        """`argv` with this environment's Python and scripts in place of the user's.
+        """Return `argv` with this environment's Python and scripts in place of the user's.
 
         :raises ProfilerError: the first word is a script that this environment does not have.
         """
@@ -77,13 +77,13 @@ class Environment:
         return tuple(words)
 
     def variables(self) -> dict[str, str]:
-        """The variables that `activate` would set."""
+        """Return the variables that `activate` would set."""
         path = os.pathsep.join((str(self.home / "bin"), os.environ.get("PATH", os.defpath)))
         return {"PATH": path, "VIRTUAL_ENV": str(self.home), "PYTHONHOME": ""}
 
 
 def changed_versions(user: Interpreter, python: str, folder: Path) -> list[tuple[str, str, str]]:
-    """(package, revision's version, user's version) of packages that differ, torch first."""
+    """Return (package, revision's version, user's version) of packages that differ, torch first."""
     packages = inspect_interpreter(python, folder).packages
     return [
         (name, packages[name], version)
@@ -96,7 +96,7 @@ def changed_versions(user: Interpreter, python: str, folder: Path) -> list[tuple
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/training-profiler/environments, by default in ~/.cache."""
+    """Return $XDG_CACHE_HOME/training-profiler/environments, by default in ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     root = Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()
     return root / "training-profiler" / "environments"
@@ -106,7 +106,7 @@ def cache_folder() -> Path:
 def revision_environment(
     requirements: Requirements, python: Interpreter, announce: Callable[[str], None]
 ) -> Iterator[Environment]:
-    """An environment with what a revision requires, from the cache or made now.
+    """Provide an environment with what a revision requires, from the cache or made now.
 
     It has the projects of one revision at a time, so other checks that need it wait for the end of the block.
 
@@ -154,7 +154,8 @@ def revision_environment(
 
 
 def find_uv() -> str | None:
-    """The uv to use; None where there is none, or where only pip knows the index: uv does not read pip's settings."""
+    """Return the uv to use; None where there is none, or where only pip knows the index: uv does not read pip's
+    settings."""
     is_pip_configured = any(os.environ.get(name) for name in _PIP_SOURCES)
     if is_pip_configured or any(Path(name).expanduser().exists() for name in _PIP_FILES):
         return None
@@ -266,12 +267,13 @@ class Interpreter:
 
     @property
     def scripts(self) -> Path:
-        """The folder of its console scripts."""
+        """Return the folder of its console scripts."""
         return Path(self.executable).parent
 
 
 def find_interpreter(argv: Sequence[str], cwd: Path) -> str:
-    """The Python that `argv` runs: its first word, that of a console script, or the one that a shell would find."""
+    """Return the Python that `argv` runs: its first word, that of a console script, or the one that a shell would
+    find."""
     program = shutil.which(argv[0]) if "/" not in argv[0] else str(cwd / argv[0])
     if program and is_python(program):
         return os.path.normpath(program)

@@ -48,7 +48,8 @@ class PathMapping:
     tree: Path
 
     def map_path(self, path: str) -> str | None:
-        """The counterpart of an absolute path in the tree, however it spells the root; None if it is elsewhere."""
+        """Return the counterpart of an absolute path in the tree, however it spells the root; None if it is
+        elsewhere."""
         if not path.startswith("/"):
             return None
         normal = Path(os.path.normpath(path))
@@ -65,7 +66,7 @@ class PathMapping:
         return argument if mapped is None or in_environment(Path(value)) else option + equals + mapped
 
     def map_cwd(self, cwd: Path, rev: str) -> Path:
-        """The folder in which the program starts.
+        """Return the folder in which the program starts.
 
         :raises ProfilerError: the revision does not have it.
         """
@@ -92,7 +93,7 @@ class PathMapping:
         return self.map_argument(program)
 
     def python_path(self, python_path: str, import_paths: Sequence[str]) -> str:
-        """PYTHONPATH for the revision.
+        """Return PYTHONPATH for the revision.
 
         :param python_path: the user's; relative entries stay, because they are relative to where a program starts.
         :param import_paths: where the interpreter finds modules without it (editable installs).
@@ -106,7 +107,7 @@ class PathMapping:
 
 
 def in_environment(path: Path) -> bool:
-    """Whether `path` lies in a virtual or conda environment."""
+    """Return whether `path` lies in a virtual or conda environment."""
     folders = Path(os.path.normpath(path.absolute())).parents
     return any((folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir() for folder in folders)
 
@@ -164,7 +165,7 @@ class PreparedSide:
 
 
 def working_tree_side(argv: tuple[str, ...], cwd: Path) -> PreparedSide:
-    """The command as the user would start it, described by what is checked out in `cwd`."""
+    """Return the command as the user would start it, described by what is checked out in `cwd`."""
     try:
         repository = Repository.find(cwd)
     except ProfilerError:
@@ -264,7 +265,7 @@ def _own_requirements(
 
 
 def _location_variables(cwd: Path) -> dict[str, str]:
-    """PWD as a shell would set it for a program that starts in `cwd`; a correct spelling of the user's is kept.
+    """Return PWD as a shell would set it for a program that starts in `cwd`; a correct spelling of the user's is kept.
 
     OLDPWD may name the working tree, so it is emptied.
     """

@@ -45,20 +45,21 @@ class Requirements:
     """uv.lock has the versions of all packages; only uv reads it."""
 
     def key(self) -> str:
-        """A text that is equal for equal sets of packages."""
+        """Return a text that is equal for equal sets of packages."""
         files = _with_includes([self.folder / _UV_LOCK, *self.files])
         files += [project / name for project in self.projects for name in _PROJECT_FILES]
         return json.dumps(list(map(significant_text, files)))
 
     def arguments(self) -> list[str]:
-        """What `pip install` gets, to install everything in one resolution, local projects included."""
+        """Return what `pip install` gets, to install everything in one resolution, local projects included."""
         in_files = local_projects(self.folder, self.files)
         words = [word for file in self.files for word in ("-r", str(file))]
         return words + [str(project) for project in self.projects if project not in in_files]
 
 
 def find_requirements(tree: Path, cwd: Path, *, project_installed: bool) -> Requirements | None:
-    """The requirements for a program in folder `cwd` of `tree`; None if no folder up to `tree` requires anything.
+    """Return the requirements for a program in folder `cwd` of `tree`; None if no folder up to `tree` requires
+    anything.
 
     :param project_installed: the user's environment contains a project of this repository, so the revision needs its
         own.
@@ -85,19 +86,19 @@ def find_requirements(tree: Path, cwd: Path, *, project_installed: bool) -> Requ
 
 
 def can_install(changed: Iterable[str], *, with_uv: bool) -> bool:
-    """Whether one of the changed files tells pip, or uv, what to install."""
+    """Return whether one of the changed files tells pip, or uv, what to install."""
     return bool({Path(name).name for name in changed} - _UNREAD - (set() if with_uv else {_UV_LOCK}))
 
 
 def local_projects(folder: Path, files: Sequence[Path]) -> list[Path]:
-    """Folders that requirements files install, such as `-e .[dev]` and `./lib`."""
+    """Return folders that requirements files install, such as `-e .[dev]` and `./lib`."""
     lines = (line for file in _with_includes(files) for line in significant_text(file).splitlines())
     paths = ((folder / match["path"]).resolve() for line in lines if (match := _LOCAL.match(line)))
     return [path for path in paths if path.is_dir()]
 
 
 def changed_files(root: Path, tree: Path, cwd: Path) -> tuple[str, ...]:
-    """Names, relative to `root`, of the files that require something else in `tree` than in the working tree."""
+    """Return names, relative to `root`, of the files that require something else in `tree` than in the working tree."""
     names: dict[str, None] = {}
     for folder in _folders(root, cwd):
         files = [(top, file) for top in (root, tree) for file in requirement_files(top / folder.relative_to(root))]
@@ -106,12 +107,13 @@ def changed_files(root: Path, tree: Path, cwd: Path) -> tuple[str, ...]:
 
 
 def requirement_files(folder: Path) -> list[Path]:
-    """Files in `folder` that state requirements, and those that they include."""
+    """Return files in `folder` that state requirements, and those that they include."""
     return _with_includes([file for pattern in _PATTERNS for file in sorted(folder.glob(pattern)) if file.is_file()])
 
 
 def significant_text(file: Path) -> str:
-    """The parts of a file that decide which packages are installed, without comments; empty if there are none."""
+    """Return the parts of a file that decide which packages are installed, without comments; empty if there are
+    none."""
     if not file.is_file():
         return ""
     text = file.read_text(encoding="utf-8", errors="replace")
@@ -138,7 +140,7 @@ def significant_text(file: Path) -> str:
 
 
 def _with_includes(files: Iterable[Path]) -> list[Path]:
-    """`files` and the files that they include by -r and -c, each once."""
+    """Return `files` and the files that they include by -r and -c, each once."""
     files = list(files)
     for file in files:  # grows meanwhile
         if file.is_file() and file.suffix not in {".toml", ".cfg", ".py"}:
@@ -151,6 +153,6 @@ def _with_includes(files: Iterable[Path]) -> list[Path]:
 
 
 def _folders(root: Path, cwd: Path) -> list[Path]:
-    """Folders from `cwd` up to `root`."""
+    """Return folders from `cwd` up to `root`."""
     here = cwd.resolve()
     return [folder for folder in (here, *here.parents) if folder.is_relative_to(root)]

@@ -24,7 +24,8 @@ from profiler.check.model import (
 from profiler.check.modes.finish import conclude, judge
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen
-from profiler.check.outputs.machine import RepositoryPaths, workflow_commands
+from profiler.check.outputs.format import RepositoryPaths
+from profiler.check.outputs.machine import workflow_commands
 from profiler.check.outputs.write import render_markdown
 from profiler.check.places import changed_places, failing, find_rises
 from tests.check.outputs.test_text import PYTHON, compared
