@@ -102,24 +102,7 @@ def finish(
         result = judge(result, comparison, times, hunks)
         settings.results.append(result)
         _print(result)
-        record = settings.out / "check.json"
-        with reported("not all reports were written"):
-            write_all(result, settings.out, comparison)
-        if not record.exists():  # the other reports need more
-            with reported("error"):
-                write_text(record, json.render(json.result_json(result)))
-        if summary := os.environ.get(SUMMARY):
-            with reported("the summary of the job was not written"):
-                append_summary(result, Path(summary))
-        appended = settings.table.history is None
-        if settings.table.history is not None:
-            if result.throughput is None:
-                # counted at another level than rounds are measured: in one series their times would look like a change
-                result = replace(result, candidate=replace(result.candidate, step_time=None, tokens_per_s=None))
-            with reported("error"):
-                history.append(Path(settings.table.history), result)
-                appended = True
-        if not (record.exists() and appended):
+        if not _write(result, settings, comparison):
             return int(Exit.USAGE)
         passes = result.state in (INCONCLUSIVE, NOT_COMPARABLE) and result.limits.inconclusive == "pass"
         return int(Exit.OK if passes else _EXIT_CODES.get(result.state, Exit.NOT_COMPARABLE))
@@ -215,6 +198,28 @@ def _print(result: GateResult) -> None:
         _report("the verdict could not be printed", error)
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _write(result: GateResult, settings: Settings, comparison: Comparison | None) -> bool:
+    """Write the reports, the summary of a job and the history; return whether check.json and the history have it."""
+    record, history_file = settings.out / "check.json", settings.table.history
+    with reported("not all reports were written"):
+        write_all(result, settings.out, comparison)
+    if not record.exists():  # the other reports need more
+        with reported("error"):
+            write_text(record, json.render(json.result_json(result)))
+    if summary := os.environ.get(SUMMARY):
+        with reported("the summary of the job was not written"):
+            append_summary(result, Path(summary))
+    if history_file is None:
+        return record.exists()
+    if result.throughput is None:
+        # counted at another level than rounds are measured: in one series their times would look like a change
+        result = replace(result, candidate=replace(result.candidate, step_time=None, tokens_per_s=None))
+    with reported("error"):
+        history.append(Path(history_file), result)
+        return record.exists()
+    return False
 
 
 def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
