@@ -155,7 +155,7 @@ class LineTimes:
 
     @classmethod
     def of(cls, analysis: Analysis, folder: str, step: float) -> LineTimes:
-        """:param folder: in which the side was started."""
+        """Take the times of a side that was started in a folder."""
         project = analysis.info.project or folder
 
         def name(file: str) -> str:

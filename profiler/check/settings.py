@@ -264,7 +264,7 @@ def _merged_budgets(file: Mapping[str, Budget], options: Mapping[str, Budget]) -
 
 
 def _validate(table: Mapping[str, object], location: Callable[[str], str]) -> SettingsTable:
-    """:raises ProfilerError: the first fault, in one line."""
+    """Validate a table. A ProfilerError tells its first fault, in one line."""
     try:
         return SettingsTable.model_validate(table)
     except ValidationError as error:
@@ -341,7 +341,9 @@ class Settings:
 
 
 def settings_of(table: SettingsTable, file: Path | None, args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
-    """:param file: the pyproject.toml from which `table` is.
+    """Make the settings of a check from its table and its options.
+
+    :param file: the pyproject.toml from which `table` is.
     :param uses_baseline: whether the mode of the check compares to a baseline that it names.
 
     :raises ProfilerError: a directory that is not empty, or virtual devices that cannot be.

@@ -69,7 +69,7 @@ def stop_threads_at(text: str, lines: Sequence[int], file: str, first: int = 0) 
 
 
 def _change(text: str, lines: Sequence[int], file: str, first: int, choose: _Choose | None) -> ChangedSource:
-    """:param choose: None: stop threads at the innermost statements."""
+    """Change a text at these lines; without `choose`, stop threads at the innermost statements."""
     tree = ast.parse(text)
     trainers = _training_functions(tree)
     chosen: dict[ast.stmt, None] = {}

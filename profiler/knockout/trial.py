@@ -90,7 +90,7 @@ def isolated(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_isolation() -> None:
-    """:raises ProfilerError: this machine does not allow it, and why."""
+    """Refuse a machine on which a program cannot be isolated, and tell why."""
     with TemporaryDirectory(prefix="try-") as folder:
         environment = {**os.environ, tables.ENV_RUN: folder}
         command = isolated((sys.executable, "-I", "-S", "-c", "open('/tmp/probe', 'w')"))

@@ -243,7 +243,7 @@ def read_sections(path: Path) -> tuple[BaselineSection, ...]:
 
 
 def _parse(content: bytes) -> Any:
-    """:raises ValueError: what is wrong with it, as the predicate of a sentence."""
+    """Parse the text of a file. A ValueError is the predicate of a sentence about what is wrong with it."""
     if not content.strip(b" \t\r\n\0"):
         raise ValueError("is empty")
     try:

@@ -129,7 +129,7 @@ def with_baseline_steps(settings: Settings, command: Sequence[str]) -> Settings:
 
 
 def baseline_path(settings: Settings) -> Path:
-    """:raises ProfilerError: no file is named."""
+    """Return the file of the baseline, or refuse a check that names none."""
     if settings.baseline is None:
         if settings.update:
             raise ProfilerError("--update needs --baseline FILE (or baseline = FILE in [tool.profiler.check])")

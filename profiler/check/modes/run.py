@@ -228,7 +228,9 @@ def _is_run(word: str) -> bool:
 def choose_mode(
     args: argparse.Namespace, sides: tuple[str, ...], command: tuple[str, ...], *, history: str | None
 ) -> Mode:
-    """:param sides: two recorded runs or commands.
+    """Find the mode for these words and options.
+
+    :param sides: two recorded runs or commands.
     :param history: the file of results; None: there is none.
     :raises ProfilerError: the options contradict each other, or one would have no effect.
     """
@@ -269,7 +271,7 @@ def choose_mode(
 
 
 def check_early(settings: Settings, mode: Mode) -> None:
-    """:raises ProfilerError: the check would end in an error whatever its programs do."""
+    """Refuse a check that would end in an error whatever its programs do."""
     path = settings.baseline
     if settings.table.history is not None:
         _check_history(Path(settings.table.history))
@@ -321,10 +323,7 @@ def _check_folder(path: Path, what: str) -> None:
 
 
 def check_spelling(name: str, names: set[str], location: str) -> None:
-    """:raises ProfilerError: the name of a counter is similar to that of another one.
-
-    Whether anything counts it is known only when programs have counted.
-    """
+    """Refuse the name of a counter that is similar to another one: only programs tell later what is counted."""
     others = [other for other in sorted(names) if other not in name]  # fsyncs is no misspelt syncs
     similar = [] if name in names else difflib.get_close_matches(name, others, 1, _SIMILAR)
     if similar:

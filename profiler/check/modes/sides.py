@@ -150,8 +150,9 @@ def record_counters(
 
 
 def load_recordings(paths: Sequence[Path], folder: str = "") -> Recordings:
-    """:param folder: in which their programs were started; empty: it is derived from each run.
+    """Load runs and count what their processes did.
 
+    :param folder: in which their programs were started; empty: it is derived from each run.
     :raises ProfilerError: a run has no steps.
     """
     runs = tuple(map(load, paths))

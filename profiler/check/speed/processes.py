@@ -362,7 +362,7 @@ def deferred_signals() -> Iterator[None]:
 
 
 def raise_deferred() -> None:
-    """:raises KeyboardInterrupt: a signal is pending."""
+    """Raise KeyboardInterrupt if a signal is pending."""
     if _pending:
         _pending.clear()
         raise KeyboardInterrupt

@@ -73,7 +73,7 @@ class Decision:
 
 
 def measurements(rounds: Sequence[tuple[str, RoundValues]]) -> Measurements:
-    """:param rounds: kind and values of each, in their order."""
+    """Collect the estimates of rounds, of which kind and values are given in their order."""
     measured: dict[str, list[Estimate]] = {name: [] for name in _SERIES}
     confirming: dict[str, list[Estimate]] = {name: [] for name in _SERIES}
     total = lost = 0

@@ -113,9 +113,10 @@ def in_environment(path: Path) -> bool:
 
 
 def refuse_working_tree(files: Iterable[str], repository: Path) -> None:
-    """:param files: the modules that a revision's program has loaded. Those of an environment within the repository
-        (.venv), and those that the revision reaches through --link, are allowed.
+    """Refuse a revision's program that loads files of the working tree.
 
+    :param files: the modules that it has loaded. Those of an environment within the repository (.venv), and those that
+        it reaches through --link, are allowed.
     :raises ProfilerError: some are files of the working tree.
     """
     root = repository.resolve()
