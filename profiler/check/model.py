@@ -345,7 +345,7 @@ class Hunk:
             number += not line.startswith("-")
 
     def written(self) -> dict[int, str]:
-        """Return number and text of each line that only the candidate has."""
+        """Return the number and the text of each line that only the candidate has."""
         return {number: text[1:] for number, text in self.numbered() if text.startswith("+")}
 
 

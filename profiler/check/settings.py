@@ -40,7 +40,7 @@ _MAX_SHOWN: Final = 60
 
 
 def share(value: object) -> float:
-    """Return '5%', '0.05' and 0.05 are 0.05.
+    """Parse a share: '5%', '0.05' and 0.05 are 0.05.
 
     :raises ValueError: it is neither, or negative, or not below 1.
     """
@@ -59,7 +59,7 @@ def _detectable(value: object) -> float:
 
 
 def parse_limit(value: object) -> Limit:
-    """Return 1, 0.5, '1%', or a table with absolute and relative.
+    """Parse a limit: 1, 0.5, '1%', or a table with absolute and relative.
 
     :raises ValueError: it is none of these.
     """
@@ -73,7 +73,7 @@ def parse_limit(value: object) -> Limit:
 
 
 def parse_budget(value: object) -> Budget:
-    """Return 2000, '2 GB', 'warn:2 GB', or a table with warn and fail.
+    """Parse a budget: 2000, '2 GB', 'warn:2 GB', or a table with warn and fail.
 
     :raises ValueError: it is none of these.
     """
@@ -99,7 +99,7 @@ def _amount(value: object) -> float:
 
 
 def _number(value: object) -> float:
-    """Return finite, 0 or more."""
+    """Return a finite number of 0 or more, or refuse it."""
     number = _finite(value)
     if not number >= 0:
         raise ValueError(f"{_shorten(value)} is neither a number of 0 or more nor a share such as 5%")

@@ -215,7 +215,7 @@ def _trains(node: ast.AST, trainers: frozenset[str]) -> bool:
 
 
 def _training_functions(tree: ast.Module) -> frozenset[str]:
-    """Return names of functions in which gradients are computed, directly or by another one."""
+    """Return the names of functions in which gradients are computed, directly or by another one."""
     functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
     names = {_TRAINING}
     while (

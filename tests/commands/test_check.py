@@ -12,8 +12,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from profiler.__main__ import main
-from profiler.check import history, settings
+from profiler.check import settings
 from profiler.check.model import CANDIDATE, Round
+from profiler.check.outputs import history
 from profiler.check.speed import interleave as rounds
 from tests.commands.check_programs import (
     REPORTS,

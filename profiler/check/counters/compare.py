@@ -26,6 +26,7 @@ from profiler.check.model import (
     PASS,
     STATES,
     Budget,
+    Change,
     ChangeKind,
     Counted,
     CounterLine,
@@ -185,7 +186,7 @@ def unused_limits(result: GateResult) -> tuple[Notice, ...]:
 
 
 def _ordered(names: set[str]) -> list[str]:
-    """Return counters that are always checked in their usual order, then the others by name."""
+    """Sort names: counters that are always checked in their usual order, then the others by name."""
     return [*(name for name in GATED if name in names), *sorted(names - set(GATED))]
 
 
@@ -243,35 +244,28 @@ def _line(
     state, reasons = _judge(before, after, allowed)
     changes = changed_lines(name, base, candidate, files or (), workers=scope == WORKER)
     rose = tuple(change for change in changes if change.kind in (ChangeKind.APPEARED, ChangeKind.GREW))
-    if (
-        scope == STEP
-        and files is not None
-        and state == PASS
-        and before.constant
-        and after.constant
-        and is_judged_by_line(name)
-    ):
-        risen = sum(change.after - change.before for change in rose)
-        if above(risen, allowed - before.range[1]):
-            # the same operation waits earlier in a step, and less at a later stage
-            earlier = (
-                Notice("waits-earlier", {"now": now.stage, "before": then.stage})
-                for now in rose
-                for then in changes
-                if then.operation == now.operation and then.after < then.before and is_earlier(now.stage, then.stage)
-            )
-            state, reasons = FAIL, (Notice("lines-rose", {"risen": risen}), *islice(earlier, 1))
-    return CounterLine(
-        name,
-        state,
-        ranges[0] or before.range,
-        after.range,
-        allowed,
-        reasons,
-        rose,
-        scope,
-        other_changes=tuple(change for change in changes if change not in rose),
+    is_exact = before.constant and after.constant and is_judged_by_line(name)
+    if is_exact and scope == STEP and files is not None and state == PASS:
+        by_line = _risen_lines(rose, changes, allowed - before.range[1])
+        state, reasons = (FAIL, by_line) if by_line else (state, reasons)
+    others = tuple(change for change in changes if change not in rose)
+    base_range = ranges[0] or before.range
+    return CounterLine(name, state, base_range, after.range, allowed, reasons, rose, scope, other_changes=others)
+
+
+def _risen_lines(rose: Sequence[Change], changes: Sequence[Change], slack: float) -> tuple[Notice, ...]:
+    """Return why a counter fails by its lines although its total passes; empty: it does not."""
+    risen = sum(change.after - change.before for change in rose)
+    if not above(risen, slack):
+        return ()
+    # the same operation waits earlier in a step, and less at a later stage
+    earlier = (
+        Notice("waits-earlier", {"now": now.stage, "before": then.stage})
+        for now in rose
+        for then in changes
+        if then.operation == now.operation and then.after < then.before and is_earlier(now.stage, then.stage)
     )
+    return (Notice("lines-rose", {"risen": risen}), *islice(earlier, 1))
 
 
 def _not_compared(

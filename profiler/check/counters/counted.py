@@ -360,7 +360,7 @@ def _name_number(run: Run, name: str) -> int:
 
 
 def _batch_of(rows: Table, column: str, batches: Table) -> Indices:
-    """Return for each row the batch in which its thread was then, or its process where the thread is not known; -1:
+    """Find for each row the batch in which its thread was then, or its process where the thread is not known; -1:
     none. The batches of a thread do not overlap."""
     found = np.full(len(rows), -1)
     for pid, tid in np.unique(batches[["pid", "tid"]]).tolist():

@@ -104,8 +104,9 @@ def check_runs(paths: Sequence[Path], settings: Settings) -> int:
 
 
 def with_baseline_steps(settings: Settings, command: Sequence[str]) -> Settings:
-    """Return settings with the way to count and the number of steps: those that are asked for, else those of the file's
-    section for this command, so that they are comparable.
+    """Complete the settings with the way to count and the number of steps, so that both sides are comparable.
+
+    They are those that are asked for, else those of the file's section for this command.
 
     :raises ProfilerError: there is no file, or it is damaged, which is reported before any program is started.
     """

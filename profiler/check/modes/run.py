@@ -188,8 +188,9 @@ def _command_of(table: SettingsTable) -> tuple[str, ...]:
 
 
 def split_words(args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return recorded runs or commands in quotes before `--`, a command behind it; options that follow them are read as
-    if they came first.
+    """Split the words: recorded runs or commands in quotes before `--`, a command behind it.
+
+    Options that follow them are read as if they came first.
 
     :raises ProfilerError: a run is no recorded run: usually it is a command, and its `--` was forgotten.
     """

@@ -243,7 +243,7 @@ def share(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return 1.23 s, 47 s, 2 min 05 s."""
+    """Write a time as 1.23 s, 47 s or 2 min 05 s."""
     if not math.isfinite(seconds):
         return units.NOT_MEASURED
     return f"{seconds:.0f} s" if _WHOLE_SECONDS_FROM <= seconds < 60 else units.seconds(seconds)
@@ -293,7 +293,7 @@ def reference_title(result: GateResult) -> str:
 
 
 def base_noun(result: GateResult) -> str:
-    """Return baseline: a file that was checked in | base: another side"""
+    """Return `baseline` for a file that was checked in, and `base` for another side."""
     return "baseline" if result.mode == "baseline" else "base"
 
 

@@ -385,7 +385,7 @@ def _junit_counts(tests: Sequence[Case], seconds: float) -> dict[str, str]:
 
 
 def _xml_text(value: str) -> str:
-    """Return text that XML can contain: control characters are not allowed even if escaped."""
+    """Make a text that XML can contain: control characters are not allowed even if escaped."""
     return _NOT_XML.sub("\ufffd", plain(value))
 
 

@@ -156,7 +156,7 @@ def render_markdown(result: GateResult, *, details: bool = True) -> str:
 
 
 def escape(value: str) -> str:
-    """Return text that stays text, also in a table's cell, and notifies nobody."""
+    """Make a text that stays text, also in a table's cell, and notifies nobody."""
     return _without_mentions(markdown.escape(value))
 
 

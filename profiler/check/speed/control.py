@@ -38,7 +38,7 @@ class ControlSocket:
 
     @property
     def peer_pid(self) -> int:
-        """Return PID of the connected process in our PID namespace; 0 if that process is not visible from here."""
+        """Return the PID of the connected process in our PID namespace; 0 if that process is not visible from here."""
         pid: int = _UCRED.unpack(self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[0]
         return pid
 

@@ -97,7 +97,7 @@ class ProcessTree:
         ]
 
     def members(self) -> list[int]:
-        """Return PIDs of all living members, the root first."""
+        """Return the PIDs of all living members, the root first."""
         pids: dict[int, None] = {}
         for top in (self.root, *self._orphans):
             if top not in pids and self._is_member(top, read_stat(top)):

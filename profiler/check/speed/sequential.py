@@ -86,7 +86,7 @@ def edges(detect: float) -> Edges:
 
 
 def looks(max_rounds: int) -> tuple[int, ...]:
-    """Return numbers of rounds after which the test may decide; the last is `max_rounds`, and at least the first of
+    """Return the numbers of rounds after which the test may decide; the last is `max_rounds`, and at least the first of
     LOOKS."""
     numbers = list(LOOKS)
     while numbers[-1] < max_rounds:

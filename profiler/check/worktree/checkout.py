@@ -221,13 +221,13 @@ def on_other_filesystem(folder: Path, reference: Path) -> bool:
 
 
 def host_name() -> str:
-    """Return this machine, in characters for a file name, with the namespace that gives a PID its meaning."""
+    """Name this machine, in characters for a file name, with the namespace that gives a PID its meaning."""
     namespace = Path("/proc/self/ns/pid").stat().st_ino
     return f"{_NOT_IN_NAME.sub('_', socket.gethostname()) or 'localhost'}.{namespace}"
 
 
 def check_pid(folder: Path) -> int | None:
-    """Return PID of the check on this host that `folder` is named for; None if it is named for anything else."""
+    """Return the PID of the check on this host that `folder` is named for; None if it is named for anything else."""
     match = _FOLDER_NAME.fullmatch(folder.name)
     return int(match["pid"]) if match and match["host"] == host_name() else None
 

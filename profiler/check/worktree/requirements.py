@@ -98,7 +98,7 @@ def local_projects(folder: Path, files: Sequence[Path]) -> list[Path]:
 
 
 def changed_files(root: Path, tree: Path, cwd: Path) -> tuple[str, ...]:
-    """Return names, relative to `root`, of the files that require something else in `tree` than in the working tree."""
+    """Return the names, relative to `root`, of files that require something else in `tree` than in the working tree."""
     names: dict[str, None] = {}
     for folder in _folders(root, cwd):
         files = [(top, file) for top in (root, tree) for file in requirement_files(top / folder.relative_to(root))]
@@ -107,7 +107,7 @@ def changed_files(root: Path, tree: Path, cwd: Path) -> tuple[str, ...]:
 
 
 def requirement_files(folder: Path) -> list[Path]:
-    """Return files in `folder` that state requirements, and those that they include."""
+    """Return the files in `folder` that state requirements, and those that they include."""
     return _with_includes([file for pattern in _PATTERNS for file in sorted(folder.glob(pattern)) if file.is_file()])
 
 
