@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from profiler.commands._common import seconds
@@ -16,12 +16,13 @@ from profiler.core.terminal import called_as
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from profiler.analyse.model import Analysis
-    from profiler.core.live import Snapshot, Watched
-    from profiler.diagnose.live import RunningAnalysis
+    from profiler.core.live import Watched
+    from profiler.diagnose.model import LiveView
 
 _MIN_INTERVAL_S: Final = 0.1
 """CPU times of processes tick at 10 ms: at shorter intervals the error exceeds 10%."""
+_FIRST_S: Final = 0.3
+"""Time between the first two readings: CPU use needs two, and the first picture should appear soon."""
 _LEAVE: Final = "Ctrl-C leaves; the program goes on"
 
 
@@ -44,88 +45,94 @@ class MonitorCommand:
     def run(self, args: argparse.Namespace) -> int:
         from rich.console import Console
 
-        from profiler.record.live import LiveProgram, SystemReader, describe_end, find_watched, watch
-
-        live = LiveProgram(find_watched(args.what), SystemReader())
-        console = Console(highlight=False)
+        console, view = Console(highlight=False), _Views(args.what)
         if not args.once and _can_draw():
-            watch(live, args.interval, console, _drawing(console, live.watched))
+            _watch(view, args.interval, console)
             return int(Exit.OK)
-        live.snapshot()
-        time.sleep(args.interval)
-        while (snapshot := live.snapshot()) is None:
-            end = ProfilerError(describe_end(live.watched))
+        while (seen := view.after(args.interval)) is None:
+            end = ProfilerError(view.end())
             if args.what is not None:
                 raise end
             try:
-                live = LiveProgram(find_watched(None), SystemReader())  # the next newest run
+                view = _Views(None)  # the next newest run
             except ProfilerError:
                 raise end from None
-            live.snapshot()
-            time.sleep(args.interval)
-        _print(console, snapshot)
+        console.print(_panel(seen, console))
         return int(Exit.OK)
 
 
-def _analysing(watched: Watched) -> RunningAnalysis | str:
-    """The analysis of what has been recorded so far, or why there is none."""
-    from profiler import read
-    from profiler.diagnose.live import RunningAnalysis
+class _Views:
+    """Looks at a program again and again: finds it, reads it from outside, and asks the rules."""
 
+    def __init__(self, target: str | None) -> None:
+        from profiler import read
+        from profiler.diagnose.live import RunningAnalysis
+        from profiler.record.live import LiveProgram, SystemReader, find_watched
+
+        watched = find_watched(target)
+        self._program = LiveProgram(watched, SystemReader())
+        self._not_judged = _not_judged(watched)
+        self._analysing = RunningAnalysis(lambda: read(watched.run))
+
+    def look(self, *, wait: bool = False) -> LiveView | None:
+        """Return the program as it is now; None when it has ended."""
+        from profiler.diagnose.live import diagnose_live
+        from profiler.diagnose.model import LiveView
+
+        snapshot = self._program.snapshot()
+        if snapshot is None:
+            return None
+        analysis = self._not_judged or self._analysing.read(wait=wait)
+        if not isinstance(analysis, str) and analysis.value("step_time") is None:
+            analysis = "no step was measured so far"
+        reason = analysis if isinstance(analysis, str) else ""
+        return LiveView(snapshot, diagnose_live(snapshot), None if isinstance(analysis, str) else analysis, reason)
+
+    def after(self, interval: float) -> LiveView | None:
+        """Return the program after two readings."""
+        self._program.snapshot()
+        time.sleep(interval)
+        return self.look(wait=True)
+
+    def end(self) -> str:
+        """Tell how the program ended."""
+        from profiler.record.live import describe_end
+
+        return describe_end(self._program.watched)
+
+
+def _not_judged(watched: Watched) -> str:
     if not watched.run:
-        return f"not judged: not started with `profiler run`; see {called_as()} attach {watched.pid}"
-    if watched.level == "light":
-        return "not judged: recorded at level light"
-    return RunningAnalysis(lambda: read(watched.run))
+        return f"not started with `profiler run`; see {called_as()} attach {watched.pid}"
+    return "recorded at level light" if watched.level == "light" else ""
 
 
-def _findings(analysing: RunningAnalysis | str, *, wait: bool = False) -> Analysis | str:
-    """The analysis that has the findings so far, or why there is none."""
-    if isinstance(analysing, str):
-        return analysing
-    try:
-        analysis = analysing.read(wait=wait)
-    except ProfilerError as error:
-        return f"not judged: {error}"
-    except Exception as error:  # noqa: BLE001 - the edge to a run that is still being written, and the screen reports it
-        return f"not judged: the analysis failed: {type(error).__name__}: {error}"
-    if analysis is None or analysis.value("step_time") is None:
-        return "not judged yet: no step was measured so far"
-    return analysis
+def _watch(views: _Views, interval: float, console: Console) -> None:
+    """Show the program until it ends or Ctrl-C; then the terminal is as before, and shows how it ended if it did."""
+    from rich.live import Live as Screen
+    from rich.text import Text
+
+    from profiler.record.target import signals_as_interrupt
+
+    pause = _FIRST_S
+    with suppress(KeyboardInterrupt):
+        with signals_as_interrupt(), Screen(Text(""), console=console, screen=True, auto_refresh=False) as screen:
+            while (seen := views.look()) is not None:
+                screen.update(_panel(seen, console, _LEAVE), refresh=True)
+                time.sleep(pause)
+                pause = interval
+        console.print(Text(views.end()), soft_wrap=True)
 
 
-def _drawing(console: Console, watched: Watched) -> Callable[[Snapshot], RenderableType]:
-    """Draws snapshots to the size of the terminal, with the verdict on the last few of them."""
-    from profiler.diagnose.live import RecentMean, diagnose_live
-    from profiler.report.live_text import live_findings, live_sentence
-    from profiler.report.render.live import live_view
+def _panel(view: LiveView, console: Console, leave: str = "") -> RenderableType:
+    from profiler.report.render.live import live_panel
     from profiler.report.render.terminal import is_unicode
 
-    recent, unicode, analysing = RecentMean(), is_unicode(console), _analysing(watched)
-
-    def draw(snapshot: Snapshot) -> RenderableType:
-        size, verdict = console.size, live_sentence(diagnose_live(recent.update(snapshot)))
-        state = _findings(analysing)
-        lines = (state,) if isinstance(state, str) else live_findings(state)
-        return live_view(snapshot, verdict, lines, width=size.width, height=size.height, unicode=unicode, leave=_LEAVE)
-
-    return draw
-
-
-def _print(console: Console, snapshot: Snapshot) -> None:
-    from profiler.diagnose.live import diagnose_live
-    from profiler.report.live_text import live_findings, live_sentence
-    from profiler.report.render.live import live_view
-    from profiler.report.render.terminal import is_unicode
-
-    verdict = live_sentence(diagnose_live(snapshot))
-    state = _findings(_analysing(snapshot.watched), wait=True)
-    lines = (state,) if isinstance(state, str) else live_findings(state)
-    console.print(live_view(snapshot, verdict, lines, width=console.width, unicode=is_unicode(console)))
+    return live_panel(view, width=console.width, unicode=is_unicode(console), leave=leave)
 
 
 def _can_draw() -> bool:
-    """Whether standard output is a terminal on which a picture can be replaced."""
+    """Tell whether standard output is a terminal on which a picture can be replaced."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in {"dumb", "unknown", ""}
 
 

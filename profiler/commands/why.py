@@ -88,8 +88,8 @@ class _Window:
         self._steps = StepRate(run)
         self._most = most
         self._first: float | None = None
-        self._told = time.monotonic()
-        self._before: Analysis | None = None
+        self._told = 0.0
+        """Seconds from the first step to the last line of progress."""
         self._looked_at: Analysis | None = None
         self.uncertain = "no step was seen"
         self.is_done = False
@@ -98,41 +98,34 @@ class _Window:
     def is_enough(self) -> bool:
         """Tell whether to answer now; called about ten times a second."""
         now = time.monotonic()
-        try:
-            self.is_done = self._is_enough(now)
-        except Exception as error:  # noqa: BLE001 - the edge to a run that is still being written, and the answer reports it
-            self.uncertain = f"the recording could not be analysed: {type(error).__name__}: {error}"
-            self.is_done = self._first is not None and now - self._first >= self._most
+        if self._first is None:
+            steps, reason = self._steps.read(time.monotonic_ns())
+            self.uncertain = reason or "the number of steps is small"
+            if steps is None:
+                return False
+            self._first = now
+        self.is_done = now - self._first >= self._most
+        if not self.is_done and now - self._first >= _LOOK_S:
+            try:
+                self._look(now - self._first)
+            except Exception as error:  # noqa: BLE001 - the edge to the recording, which goes on; the answer reports it
+                self.uncertain = f"the recording could not be analysed: {type(error).__name__}: {error}"
         return self.is_done
 
-    def _is_enough(self, now: float) -> bool:
-        if self._first is None:
-            if self._steps.read(time.monotonic_ns())[0] is None:
-                return False
-            self._first, self._told, self.uncertain = now, now, "the number of steps is small"
-        if now - self._first >= self._most:
-            return True
-        if now - self._first < _LOOK_S:
-            return False
-        analysis = self._look()
-        if analysis is not None and analysis is not self._looked_at:
-            from profiler.diagnose.sure import open_question
+    def _look(self, since: float) -> None:
+        from profiler.diagnose.live import open_question
 
-            self._before, self._looked_at = self._looked_at, analysis
-            self.uncertain = open_question(analysis, self._before)
-            if not self.uncertain:
-                return True
-        if now - self._told > _TELL_S and analysis is not None:
-            self._told = now
-            steps = round(analysis.value("steps") or 0.0)
-            _say(f"{steps:,} steps seen in {now - self._first:.0f} s; {self.uncertain}")
-        return False
-
-    def _look(self) -> Analysis | None:
-        try:
-            return self._analysing.read()
-        except ProfilerError:
-            return None
+        analysis = self._analysing.read()
+        if isinstance(analysis, str):
+            self.uncertain = analysis
+            return
+        if analysis is not self._looked_at:
+            before, self._looked_at = self._looked_at, analysis
+            self.uncertain = open_question(analysis, before)
+            self.is_done = not self.uncertain
+        if since - self._told > _TELL_S and not self.is_done:
+            self._told = since
+            _say(f"{round(analysis.value('steps') or 0.0):,} steps seen in {since:.0f} s; {self.uncertain}")
 
 
 def _of_process(args: argparse.Namespace) -> int:

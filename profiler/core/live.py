@@ -1,4 +1,4 @@
-"""Defines one moment of a running program as plain values, for the live view. `record.live` reads them.
+"""Defines one moment of a running program as plain values. `record.live` reads them.
 
 Shares are of 1 (a thread's CPU: of one core), times are seconds, sizes bytes. What is None was not measured;
 `Snapshot.unknown` has the reasons by the name of the field.
@@ -15,20 +15,11 @@ from profiler.run.model import StepDefinition
 MAIN: Final = "main"
 TRAINING: Final = "training"
 """The thread that closes the steps."""
-WORKER: Final = "worker"
-THROTTLED_BY: Final[Mapping[int, str]] = {
-    0x04: "power cap",
-    0x08: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-}
-"""Bits of NVML's clock event reasons (nvml.h) that hold clocks down; idle and settings are no throttling."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadUse:
-    """A thread over the last interval."""
+    """A thread over the last seconds."""
 
     pid: int
     tid: int
@@ -44,18 +35,13 @@ class ThreadUse:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessUse:
-    """A process of the tree over the last interval."""
+class WorkerUse:
+    """A process that the program forked or spawned of itself, mostly a loader's worker, over the last seconds."""
 
     pid: int
-    parent: int
-    name: str
-    state: str
     cpu: float | None
     """Cores."""
     rss: int
-    threads: int
-    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +59,7 @@ class GpuUse:
     throttle: tuple[str, ...] | None
 
     def figures(self) -> dict[str, object]:
-        """Values that the driver may refuse to give, by their names."""
+        """Return the values that the driver may refuse to give, by their names."""
         return {
             "utilisation": self.utilization,
             "memory": self.memory_used,
@@ -88,21 +74,16 @@ class StepUse:
 
     step: StepDefinition
     """The definition of a step."""
-    count: int
-    """Steps that ended within the window."""
     window: float
-    rate: float | None
-    """Steps a second, from the first to the last step seen; None: fewer than two."""
     step_time: float | None
+    """Mean time from the first to the last step seen; None: fewer than two."""
     since_last: float
     tokens_per_s: float | None = None
-    counters: Mapping[str, float] = field(default_factory=dict)
-    """Per step: syncs, might_sync, h2d, ..."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """The recorded share of those steps' time that their thread spent in data, checkpoint, ..."""
     pid: int = 0
     tid: int = 0
-    """Who closed the last step."""
+    """The process and the thread that closed the last step."""
     ranks: int = 1
 
 
@@ -112,7 +93,6 @@ class Watched:
 
     pid: int
     program: str
-    argv: tuple[str, ...] = ()
     run: str = ""
     """Its run directory; empty: nobody records it."""
     level: str = ""
@@ -120,37 +100,29 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything of one moment."""
+    """A program at one moment, with rates over the last seconds."""
 
     watched: Watched
-    time: str
-    """ISO 8601, UTC."""
-    ran: float | None
+    ran: float
     """Seconds since the program's start."""
-    interval: float | None
-    """Seconds between the two readings behind every rate of CPU; None at the first."""
     cores: float
     """Cores that the program may use."""
     cpu: float | None
-    """Cores, of the whole tree."""
+    """Cores, of the whole tree; None at the first reading."""
     rss: int
     """Sum over the tree: memory that processes share counts in each of them."""
-    processes: tuple[ProcessUse, ...]
+    processes: int
+    workers: tuple[WorkerUse, ...]
     threads: tuple[ThreadUse, ...]
     """Busiest first."""
     gpus: tuple[GpuUse, ...] = ()
     steps: StepUse | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
     throttled: float | None = None
-    """Time that CPU quotas of its groups cost it, summed over cores and divided by the interval; None: no quota."""
+    """Time that CPU quotas of its groups cost it, summed over cores and divided by the time; None: no quota."""
 
     @property
     def training(self) -> ThreadUse | None:
         """The thread that closes the steps; without one, the busiest main thread of a process that is no worker."""
         by_role = {thread.role: thread for thread in reversed(self.threads)}  # the busiest of each role remains
         return by_role.get(TRAINING) or by_role.get(MAIN)
-
-    @property
-    def workers(self) -> tuple[ProcessUse, ...]:
-        """Processes that the program forked or spawned of itself: loader workers, mostly."""
-        return tuple(process for process in self.processes if process.role == WORKER)

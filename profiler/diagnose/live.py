@@ -1,27 +1,23 @@
-"""Diagnoses a running program: by what can be read from outside, over the mean of the last seconds, and by the rules,
-from what has been recorded of it so far."""
+"""Diagnoses a running program: by what can be read from outside, and by the rules, from what was recorded of it so far.
+Tells when that is enough to say why the program is slow."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Final
 
+from profiler.analyse.finding import Confidence, Finding
 from profiler.analyse.model import Analysis
-from profiler.core.live import GpuUse, ProcessUse, Snapshot, ThreadUse
+from profiler.core.errors import ProfilerError
+from profiler.core.live import Snapshot, ThreadUse
 from profiler.core.machine import estimate_throttling
 from profiler.diagnose.device import BUSY
 from profiler.diagnose.model import LiveDiagnosis, LiveLimit
 
-SPAN_S: Final = 5.0
-"""Seconds of readings that are averaged, so that the diagnosis does not change with every one of them."""
 STALLED: Final = 5.0
 """A program is stalled if it took no step for this many step times, and for at least this many seconds."""
 _IDLE_GPU: Final = 0.5
@@ -33,12 +29,12 @@ _WORKING: Final = 0.5
 _MUCH: Final = 0.3
 """Share of the last seconds from which a recorded part of the steps is named."""
 _ON_DISK: Final = "D"
-Use = TypeVar("Use", ThreadUse, ProcessUse, GpuUse)
 
 
 def diagnose_live(snapshot: Snapshot) -> LiveDiagnosis:
+    """Tell what limits a program over the last seconds, by what can be read from outside."""
     thread = snapshot.training
-    if snapshot.interval is None or thread is None or thread.cpu is None:
+    if thread is None or thread.cpu is None:
         return LiveDiagnosis(LiveLimit.UNKNOWN)
     busy = [gpu.utilization for gpu in snapshot.gpus if gpu.utilization is not None]
     gpu = sum(busy) / len(busy) if busy else None
@@ -95,74 +91,19 @@ def _limit(snapshot: Snapshot, thread: ThreadUse, gpu: float | None, part: str, 
     return LiveLimit.WAIT_FOR_GPU if gpu is not None and gpu >= _IDLE_GPU else LiveLimit.WAIT
 
 
-class RecentMean:
-    """The mean of the snapshots of the last SPAN_S."""
-
-    def __init__(self) -> None:
-        self._recent: deque[Snapshot] = deque()
-
-    def update(self, snapshot: Snapshot) -> Snapshot:
-        """`snapshot` with its rates of CPU and GPU as they were on average; a process that is new or has ended is not
-        averaged."""
-        if snapshot.interval is None:
-            return snapshot
-        recent = self._recent
-        recent.append(snapshot)
-        while len(recent) > 1 and sum(old.interval or 0.0 for old in recent) > SPAN_S + snapshot.interval / 2:
-            recent.popleft()
-        past = list(recent)
-        cpu = _mean((old.cpu, old.interval) for old in past)
-        return dataclasses.replace(
-            snapshot,
-            cpu=cpu if snapshot.cpu is not None else None,
-            threads=_averaged(past, lambda old: old.threads, lambda use: (use.pid, use.tid), ("cpu", "delayed")),
-            processes=_averaged(past, lambda old: old.processes, lambda use: use.pid, ("cpu",)),
-            gpus=_averaged(past, lambda old: old.gpus, lambda use: use.index, ("utilization",)),
-        )
-
-
-def _averaged(
-    past: Sequence[Snapshot],
-    uses: Callable[[Snapshot], tuple[Use, ...]],
-    key: Callable[[Use], Hashable],
-    fields: tuple[str, ...],
-) -> tuple[Use, ...]:
-    """The uses of the last snapshot, in its order, with `fields` weighted by the lengths of the intervals."""
-    history: dict[Hashable, list[tuple[Use, float | None]]] = {}
-    for snapshot in past:
-        for use in uses(snapshot):
-            history.setdefault(key(use), []).append((use, snapshot.interval))
-
-    def averaged(use: Use) -> Use:
-        means: dict[str, Any] = {
-            name: _mean((getattr(old, name), length) for old, length in history[key(use)]) for name in fields
-        }
-        return dataclasses.replace(use, **means)
-
-    return tuple(map(averaged, uses(past[-1])))
-
-
-def _mean(values: Iterable[tuple[float | None, float | None]]) -> float | None:
-    measured = [(value, length) for value, length in values if value is not None and length]
-    total = sum(length for _, length in measured)
-    return sum(value * length for value, length in measured) / total if total else None
-
-
 # ---------------------------------------------------------------- what the rules say so far
-
 
 _LEAST_PAUSE_S: Final = 10.0
 """Seconds between two analyses of a run that is watched."""
 _PAUSE: Final = 20.0
 """The same as a multiple of the time that the last analysis took."""
-
-
 _NICE: Final = 10
 """Priority of the analysis, as of `nice`: beside one busy thread it gets a tenth of a core."""
+NOT_YET: Final = "the first analysis is not ready"
 
 
 class RunningAnalysis:
-    """The analysis of a run that is still being recorded, made anew from time to time beside the live view.
+    """Analyses a run that is still being recorded, from time to time, in a thread of its own.
 
     :param analyse: reads and analyses what there is of the run.
     :param least: seconds between two analyses, at least.
@@ -173,38 +114,70 @@ class RunningAnalysis:
         self, analyse: Callable[[], Analysis], *, least: float = _LEAST_PAUSE_S, pause: float = _PAUSE
     ) -> None:
         self._analyse, self._least, self._pause = analyse, least, pause
-        self._next: Future[Analysis] | None = None
+        self._thread: threading.Thread | None = None
         self._begin = self._due = 0.0
-        self._last: Future[Analysis] | None = None
+        self._made: Analysis | str = NOT_YET
+        self._last: Analysis | str = NOT_YET
 
-    def read(self, *, wait: bool = False) -> Analysis | None:
-        """The last analysis; None: the first one is not ready.
+    def read(self, *, wait: bool = False) -> Analysis | str:
+        """Return the last analysis, or why there is none.
 
         :param wait: wait for the one that is being made.
-        :raises Exception: whatever the last analysis raised, until the next one is made: a ProfilerError where the run
-            cannot be read, and any other error where the analysis is not prepared for what has been written so far.
         """
         now = time.monotonic()
-        if self._next is None and now >= self._due:
-            self._begin, self._next = now, self._start()
-        if self._next is not None and (wait or self._next.done()):
+        if self._thread is None and now >= self._due:
+            self._begin = now
+            # a daemon: it does not keep the process from ending
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
+        if self._thread is not None:
             if wait:
-                wait_for([self._next])
-            self._last, self._next = self._next, None
-            self._due = now + max(self._least, self._pause * (now - self._begin))
-        return self._last.result() if self._last else None
+                self._thread.join()
+            if not self._thread.is_alive():
+                self._thread, self._last = None, self._made
+                self._due = now + max(self._least, self._pause * (now - self._begin))
+        return self._last
 
-    def _start(self) -> Future[Analysis]:
-        """Analyse in a thread that does not keep the process from ending, and that leaves the cores to the program."""
-        future = Future[Analysis]()
+    def _work(self) -> None:
+        with suppress(OSError):  # leave the cores to the program
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        try:
+            self._made = self._analyse()
+        except ProfilerError as error:
+            self._made = str(error)
+        except Exception as error:  # noqa: BLE001 - the edge to a run that is still being written, and `read` reports it
+            self._made = f"the analysis failed: {type(error).__name__}: {error}"
 
-        def work() -> None:
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-            try:
-                future.set_result(self._analyse())
-            except BaseException as error:  # noqa: BLE001 - `read` raises it
-                future.set_exception(error)
 
-        threading.Thread(target=work, daemon=True).start()
-        return future
+# ---------------------------------------------------------------- whether that is enough
+
+_STEPS: Final = 20
+"""Measured steps from which an answer may be sure. A choice."""
+_FEW_STEPS, _LONG_S = 3, 10.0
+"""Measured steps from which it may be sure of a program whose steps are long, and their seconds. A choice."""
+_WIDEST: Final = 0.2
+"""Width of the interval of the first finding's share, at most. A choice: the text shows wider ones as intervals."""
+
+
+def open_question(analysis: Analysis, before: Analysis | None) -> str:
+    """Say what is still uncertain about why a program is slow; empty: nothing that more steps would tell.
+
+    :param before: the analysis of the same run at an earlier time.
+    """
+    steps = round(analysis.value("steps") or 0.0)
+    length = steps * (analysis.value("step_time") or 0.0)
+    if steps < _FEW_STEPS or (steps < _STEPS and length < _LONG_S):
+        return "the number of steps is small"
+    first, last = _leading(analysis), _leading(before) if before else None
+    if first is None:
+        return "no cause stands out"
+    if first.confidence is Confidence.LOW or (first.high or 0.0) - (first.low or 0.0) > _WIDEST:
+        return "the share of the first cause is not certain"
+    if last is None or (last.rule.name, last.sites[:1]) != (first.rule.name, first.sites[:1]):
+        return "the first cause may change"
+    return ""
+
+
+def _leading(analysis: Analysis) -> Finding | None:
+    """Return the finding that an answer begins with."""
+    return next((each for each in analysis.findings if each.is_told), next(iter(analysis.findings), None))

@@ -25,6 +25,7 @@ from profiler.analyse.model import (
     ThreadActivity,
     ThreadState,
 )
+from profiler.core.live import Snapshot
 from profiler.core.errors import Notice
 from profiler.run.model import Site
 
@@ -355,6 +356,18 @@ class LiveDiagnosis:
     workers: int = 0
     throttled: float = 0.0
     """Share of time in which it had no core because the CPU quota of its group was used up: an estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """A running program at one moment, with what is known of why it is slow: what a screen or an exporter reads."""
+
+    snapshot: Snapshot
+    diagnosis: LiveDiagnosis
+    analysis: Analysis | None = None
+    """What was recorded so far, with the findings."""
+    not_judged: str = ""
+    """Why there is no analysis."""
 
 
 def busy_thread(analysis: Analysis) -> ThreadActivity | None:

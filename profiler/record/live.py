@@ -1,23 +1,22 @@
 """Looks at a running program from outside: finds it, and takes one snapshot of it after the other.
 
-Needs nothing of the program itself and no permission beyond its owner's. CPU needs two readings: the first snapshot
-has none.
+Needs nothing of the program itself and no permission beyond its owner's.
 """
 
 from __future__ import annotations
 
 import shlex
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import program_name
-from profiler.core.live import MAIN, TRAINING, WORKER, GpuUse, ProcessUse, Snapshot, StepUse, ThreadUse, Watched
+from profiler.core.live import MAIN, TRAINING, GpuUse, Snapshot, StepUse, ThreadUse, Watched, WorkerUse
 from profiler.core.procfs import (
     ENDED_STATES,
     PROC,
@@ -37,22 +36,17 @@ from profiler.core.procfs import (
 from profiler.core.terminal import called_as
 from profiler.record import kernel
 from profiler.record.live_steps import StepRate
-from profiler.record.target import signals_as_interrupt
-from profiler.run import store, tables
+from profiler.run import tables
 from profiler.run.model import RunInfo
 from profiler.run.store import read_manifest
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
-
+SPAN_S: Final = 5.0
+"""Seconds that rates are means of, so that what limits the program does not change with every reading."""
 _MAX_THREADS: Final = 1024
 """Threads that are read of one process: each takes about 20 µs."""
 _LOADER: Final = "pt_data_worker"
 """Name that torch (2.6 and later) gives the main thread of a loader's worker."""
 NOT_OURS: Final = "not started with `profiler run`"
-_FIRST_S: Final = 0.3
-"""Time between the first two readings: CPU use needs two, and the first picture should appear soon."""
 _CLOSING_S: Final = 3.0
 """Time that the recorder has to close the run after the program has ended."""
 
@@ -61,7 +55,7 @@ _CLOSING_S: Final = 3.0
 
 
 def find_watched(target: str | None, *, proc: Folder = PROC) -> Watched:
-    """The program that `target` names: digits are a PID, None the newest run being recorded, anything else a run.
+    """Find the program that `target` names: digits are a PID, None the newest run being recorded, anything else a run.
 
     :raises ProfilerError: no such process, not a run, a run that has ended, or nothing is being recorded.
     """
@@ -70,7 +64,7 @@ def find_watched(target: str | None, *, proc: Folder = PROC) -> Watched:
     if target.isdecimal() and not Path(target).is_dir():
         return _process(int(target), proc)
     path = Path(target).absolute()
-    info = store.read_manifest(path)
+    info = read_manifest(path)
     if info.state != "running":
         raise ProfilerError(f"the run {target} is over ({info.state}): {called_as()} diagnose {shlex.quote(target)}")
     pid = _root_process(path, proc)
@@ -84,21 +78,16 @@ def _process(pid: int, proc: Folder) -> Watched:
         raise ProfilerError(f"there is no process {pid}")
     for member in process_tree(pid, proc):
         run = run_directory(member, proc)
-        with suppress(ProfilerError):
-            if run is not None and (info := store.read_manifest(run)).state == "running":
-                return Watched(pid, program_name(info.argv), info.argv, str(run), info.level)
+        if run is not None and (info := _running(run)):
+            return Watched(pid, program_name(info.argv), str(run), info.level)
     argv = read_arguments(pid, proc)
-    return Watched(pid, program_name(argv) if argv else f"process {pid}", argv)
+    return Watched(pid, program_name(argv) if argv else f"process {pid}")
 
 
 def _newest_run(proc: Folder) -> Watched:
     """Find the newest run below the working directory into which some process is recorded, else the newest of all."""
-    running: list[tuple[RunInfo, Path]] = []
-    for run in {run for pid in pids(proc) if (run := run_directory(pid, proc))}:
-        with suppress(ProfilerError):
-            info = store.read_manifest(run)
-            if info.state == "running":
-                running.append((info, run))
+    runs = {run for pid in pids(proc) if (run := run_directory(pid, proc))}
+    running = [(info, run) for run in runs if (info := _running(run))]
     try:
         here = Path.cwd()
     except OSError:  # it was removed
@@ -113,12 +102,19 @@ def _newest_run(proc: Folder) -> Watched:
     )
 
 
+def _running(run: Path) -> RunInfo | None:
+    with suppress(ProfilerError):
+        info = read_manifest(run)
+        return info if info.state == "running" else None
+    return None
+
+
 def _program_of_run(run: Path, info: RunInfo, pid: int) -> Watched:
-    return Watched(pid, info.label or program_name(info.argv), info.argv, str(run), info.level)
+    return Watched(pid, info.label or program_name(info.argv), str(run), info.level)
 
 
 def _root_process(run: Path, proc: Folder) -> int | None:
-    """The target of `run`: the process recorded into it whose parent is not; of several the one with most processes."""
+    """Find the process recorded into `run` whose parent is not; of several, the one with most processes."""
     members = {pid for pid in pids(proc) if run_directory(pid, proc) == run}
     stats = {pid: read_stat(pid, proc=proc) for pid in members}
     roots = [pid for pid, stat in stats.items() if stat is None or stat.parent not in members]
@@ -126,7 +122,7 @@ def _root_process(run: Path, proc: Folder) -> int | None:
 
 
 def run_directory(pid: int, proc: Folder = PROC) -> Path | None:
-    """The run directory into which `pid` records; None where there is none or its environment cannot be read."""
+    """Return the run directory into which `pid` records; None: there is none, or its environment cannot be read."""
     run = read_environment(pid, proc).get(tables.ENV_RUN)
     return Path(run) if run is not None else None
 
@@ -135,7 +131,7 @@ def run_directory(pid: int, proc: Folder = PROC) -> Path | None:
 
 
 class SystemReader:
-    """The readings of a live view, from /proc and NVML."""
+    """Reads /proc and NVML."""
 
     def __init__(self) -> None:
         from profiler.record.collectors.gpu import GpuReader
@@ -143,18 +139,18 @@ class SystemReader:
         self._gpus = GpuReader()
 
     def tree(self, pid: int) -> dict[int, ProcessStat]:
-        """`pid` first, then the processes below it; empty when it has ended."""
+        """Return `pid` first, then the processes below it; nothing when it has ended."""
         stats = {member: read_stat(member) for member in process_tree(pid)}
         alive = {member: stat for member, stat in stats.items() if stat and stat.state not in ENDED_STATES}
         return alive if pid in alive else {}
 
     def threads(self, pid: int) -> dict[int, tuple[ProcessStat, ThreadTimes]]:
-        """Threads of one process."""
+        """Return the threads of one process."""
         times = thread_times(pid, thread_ids(pid)[:_MAX_THREADS])
         return {tid: (stat, used) for tid, used in times.items() if (stat := read_stat(pid, tid))}
 
     def is_worker(self, pid: int, stat: ProcessStat) -> bool:
-        """Whether `pid` was forked or spawned by the Python program that is its parent, to do part of its work."""
+        """Tell whether `pid` was forked or spawned by the Python program that is its parent."""
         if stat.name == _LOADER:
             return True
         arguments = read_arguments(pid)
@@ -162,19 +158,19 @@ class SystemReader:
         return same or "--multiprocessing-fork" in arguments
 
     def gpus(self, pids: list[int]) -> tuple[tuple[GpuUse, ...], str]:
-        """The GPUs that these processes use, and a note."""
+        """Return the GPUs that these processes use, and a note."""
         return self._gpus.read(pids, uses_cuda=not self._gpus.error and any(map(_uses_driver, pids)))
 
     def cores(self, pid: int) -> float:
-        """Cores that `pid` may use."""
+        """Return the cores that `pid` may use."""
         return min(float(kernel.cores(pid)), kernel.cpu_limit(membership=Path(f"/proc/{pid}/cgroup")) or float("inf"))
 
     def throttled(self, pid: int) -> float | None:
-        """Seconds so far that CPU quotas cost the groups of `pid`; None: there is no quota."""
+        """Return the seconds so far that CPU quotas cost the groups of `pid`; None: there is no quota."""
         return kernel.throttled_seconds(membership=Path(f"/proc/{pid}/cgroup"))
 
     def uptime(self) -> float:
-        """Seconds since boot."""
+        """Return the seconds since boot."""
         return uptime()
 
 
@@ -184,146 +180,110 @@ def _uses_driver(pid: int) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- snapshots
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    time: int
+    processes: dict[int, ProcessStat]
+    threads: dict[tuple[int, int], tuple[ProcessStat, ThreadTimes]]
+    throttled: float | None
+    gpus: tuple[GpuUse, ...]
 
 
 class LiveProgram:
-    """Takes snapshots of one program.
+    """Takes snapshots of one program. CPU needs two readings: the first snapshot has none.
 
     :param clock: ns, monotonic, the clock of the run's tables.
     """
 
-    def __init__(
-        self,
-        watched: Watched,
-        reader: SystemReader,
-        *,
-        clock: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
+    def __init__(self, watched: Watched, reader: SystemReader, *, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.watched = watched
         self._reader = reader
         self._clock = clock
         self._steps = StepRate(Path(watched.run)) if watched.run else None
-        self._time: int | None = None
-        self._start_ticks: int | None = None
-        self._processes: dict[int, ProcessStat] = {}
-        self._threads: dict[tuple[int, int], ThreadTimes] = {}
-        self._throttled: float | None = None
+        self._readings: deque[_Reading] = deque()
 
     def snapshot(self) -> Snapshot | None:
-        """Now; None when the program has ended."""
-        stats = self._reader.tree(self.watched.pid)
-        root = stats.get(self.watched.pid)
-        if root is None or self._start_ticks not in {None, root.start_ticks}:  # its PID may be another program's by now
-            return None
-        self._start_ticks = root.start_ticks
-        now, before = self._clock(), self._time
-        self._time = now
-        interval = (now - before) / 1e9 if before is not None and now > before else None
-        unknown = {} if interval else {"cpu": "needs two readings"}
-        steps, reason = self._read_steps(now)
-        if reason:
-            unknown["steps"] = reason
-        threads = self._thread_uses(stats, interval, steps)
-        processes = self._process_uses(stats, interval, threads, steps.pid if steps else 0)
-        gpus, note = self._reader.gpus(list(stats))
-        if note:
-            unknown["gpus"] = note
-        workers = {process.pid for process in processes if process.role == WORKER}
+        """Look at the program now; None when it has ended."""
+        pid, reader, readings = self.watched.pid, self._reader, self._readings
+        processes = reader.tree(pid)
+        root = processes.get(pid)
+        if root is None or (readings and readings[-1].processes[pid].start_ticks != root.start_ticks):
+            return None  # its PID may be another program's by now
+        gpus, note = reader.gpus(list(processes))
+        threads = {(each, tid): thread for each in processes for tid, thread in reader.threads(each).items()}
+        now = _Reading(self._clock(), processes, threads, reader.throttled(pid), gpus)
+        readings.append(now)
+        while len(readings) > 2 and now.time - readings[1].time >= SPAN_S * 1e9:
+            readings.popleft()
+        before = readings[0]
+        interval = (now.time - before.time) / 1e9
+        steps, reason = self._steps.read(now.time) if self._steps else (None, NOT_OURS)
+        unknown = {"cpu": "" if interval else "needs two readings", "steps": reason, "gpus": note}
+        is_worker = {each: self._is_worker(each, now, steps) for each in processes}
+        cpu = {each: _cpu(now, before, each) / interval if interval else None for each in processes}
+        throttled = None
+        if interval and now.throttled is not None and before.throttled is not None:
+            throttled = max(0.0, now.throttled - before.throttled) / interval
         return Snapshot(
             watched=self.watched,
-            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            ran=max(0.0, self._reader.uptime() - root.started_s),
-            interval=interval,
-            cores=self._reader.cores(self.watched.pid),
-            cpu=sum(process.cpu or 0.0 for process in processes) if interval else None,
-            throttled=self._throttled_share(interval),
-            rss=sum(process.rss for process in processes),
-            processes=processes,
-            threads=tuple(
-                replace(use, role=MAIN) if use.pid == use.tid and use.pid not in workers and not use.role else use
-                for use in threads
-            ),
-            gpus=gpus,
+            ran=max(0.0, reader.uptime() - root.started_s),
+            cores=reader.cores(pid),
+            cpu=sum(used or 0.0 for used in cpu.values()) if interval else None,
+            throttled=throttled,
+            rss=sum(stat.rss_bytes for stat in processes.values()),
+            processes=len(processes),
+            workers=tuple(WorkerUse(each, cpu[each], processes[each].rss_bytes) for each in cpu if is_worker[each]),
+            threads=_threads(now, before, steps, is_worker),
+            gpus=tuple(replace(gpu, utilization=_mean_utilization(gpu, readings)) for gpu in gpus),
             steps=steps,
-            unknown=unknown,
+            unknown={name: why for name, why in unknown.items() if why},
         )
 
-    def _read_steps(self, now: int) -> tuple[StepUse | None, str]:
-        """The last steps, or why they are not known."""
-        if self._steps is None:
-            return None, NOT_OURS
-        try:
-            return self._steps.read(now)
-        except Exception as error:  # noqa: BLE001 - the edge to tables that are being written; the live view shows it
-            return None, f"the tables cannot be read: {type(error).__name__}: {error}"
-
-    def _throttled_share(self, interval: float | None) -> float | None:
-        before, self._throttled = self._throttled, self._reader.throttled(self.watched.pid)
-        if interval is None or before is None or self._throttled is None:
-            return None
-        return max(0.0, self._throttled - before) / interval
-
-    def _thread_uses(
-        self, stats: dict[int, ProcessStat], interval: float | None, steps: StepUse | None
-    ) -> list[ThreadUse]:
-        readings = {(pid, tid): reading for pid in stats for tid, reading in self._reader.threads(pid).items()}
-        uses = []
-        for (pid, tid), (stat, used) in readings.items():
-            # a thread that was not there before began within the interval: all that it used was in it
-            early = self._threads.get((pid, tid), ThreadTimes(0, 0))
-            cpu = delayed = None
-            if interval is not None:
-                cpu = max(0, used.cpu_ns - early.cpu_ns) / 1e9 / interval
-                delayed = max(0, used.wait_ns - early.wait_ns) / 1e9 / interval
-            role = TRAINING if steps is not None and (pid, tid) == (steps.pid, steps.tid) else ""
-            uses.append(ThreadUse(pid, tid, stat.name, stat.state, cpu, role, delayed))
-        self._threads = {key: used for key, (_, used) in readings.items()}
-        return sorted(uses, key=lambda use: (-(use.cpu or 0.0), use.pid, use.tid))
-
-    def _process_uses(
-        self, stats: dict[int, ProcessStat], interval: float | None, threads: list[ThreadUse], stepping_pid: int
-    ) -> tuple[ProcessUse, ...]:
-        """The clock of a process includes its ended threads, but in ticks of 10 ms; those of its threads are finer."""
-        uses = []
-        for pid, stat in stats.items():
-            cpu = None
-            if interval is not None:
-                early = self._processes[pid].cpu_s if pid in self._processes else 0.0
-                of_threads = sum(thread.cpu or 0.0 for thread in threads if thread.pid == pid)
-                cpu = max((stat.cpu_s - early) / interval, of_threads)
-            worker = stat.parent in stats and pid != stepping_pid and self._reader.is_worker(pid, stat)
-            role = WORKER if worker else ""
-            uses.append(ProcessUse(pid, stat.parent, stat.name, stat.state, cpu, stat.rss_bytes, stat.threads, role))
-        self._processes = stats
-        return tuple(uses)
+    def _is_worker(self, pid: int, now: _Reading, steps: StepUse | None) -> bool:
+        stat = now.processes[pid]
+        is_stepping = steps is not None and pid == steps.pid
+        return stat.parent in now.processes and not is_stepping and self._reader.is_worker(pid, stat)
 
 
-def watch(live: LiveProgram, interval: float, console: Console, draw: Callable[[Snapshot], RenderableType]) -> None:
-    """Show the screen; when it returns, the terminal is as before, and shows how the program ended if it did."""
-    from rich.live import Live as Screen
-    from rich.text import Text
+def _cpu(now: _Reading, before: _Reading, pid: int) -> float:
+    """Return the seconds of CPU that a process used: by its own clock, which includes threads that have ended but counts
+    in ticks of 10 ms, or by those of its threads, whichever is more."""
+    early = before.processes[pid].cpu_s if pid in before.processes else 0.0
+    of_threads = sum(_used(now, before, key)[0] for key in now.threads if key[0] == pid)
+    return max(now.processes[pid].cpu_s - early, of_threads)
 
-    pause, ended = _FIRST_S, False
-    with (
-        suppress(KeyboardInterrupt),
-        signals_as_interrupt(),
-        Screen(Text(""), console=console, screen=True, auto_refresh=False) as screen,
-    ):
-        while True:
-            snapshot = live.snapshot()
-            if snapshot is None:
-                ended = True
-                break
-            screen.update(draw(snapshot), refresh=True)
-            time.sleep(pause)
-            pause = interval
-    if ended:
-        console.print(Text(describe_end(live.watched)), soft_wrap=True)
+
+def _used(now: _Reading, before: _Reading, key: tuple[int, int]) -> tuple[float, float]:
+    """Return the seconds in which a thread had a core, and waited for one."""
+    used = now.threads[key][1]
+    # a thread that was not there before began since: all that it used was in this time
+    early = before.threads[key][1] if key in before.threads else ThreadTimes(0, 0)
+    return max(0, used.cpu_ns - early.cpu_ns) / 1e9, max(0, used.wait_ns - early.wait_ns) / 1e9
+
+
+def _threads(
+    now: _Reading, before: _Reading, steps: StepUse | None, is_worker: dict[int, bool]
+) -> tuple[ThreadUse, ...]:
+    uses, interval = [], (now.time - before.time) / 1e9
+    for key, (stat, _) in now.threads.items():
+        pid, tid = key
+        cpu = delayed = None
+        if interval:
+            cpu, delayed = (seconds / interval for seconds in _used(now, before, key))
+        role = MAIN if pid == tid and not is_worker[pid] else ""
+        role = TRAINING if steps is not None and key == (steps.pid, steps.tid) else role
+        uses.append(ThreadUse(pid, tid, stat.name, stat.state, cpu, role, delayed))
+    return tuple(sorted(uses, key=lambda use: (-(use.cpu or 0.0), use.pid, use.tid)))
+
+
+def _mean_utilization(gpu: GpuUse, readings: deque[_Reading]) -> float | None:
+    same = [each.utilization for reading in readings for each in reading.gpus if each.index == gpu.index]
+    known = [each for each in same if each is not None]
+    return sum(known) / len(known) if known and gpu.utilization is not None else None
 
 
 def describe_end(watched: Watched) -> str:
-    """Describe in a line how the program ended; the end of a run is read from its manifest once that is closed."""
+    """Tell how the program ended; the end of a run is read from its manifest once that is closed."""
     if not watched.run:
         return f"{watched.program} (pid {watched.pid}) has ended"
     until = time.monotonic() + _CLOSING_S

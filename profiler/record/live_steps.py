@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,7 @@ from profiler.run import tables
 from profiler.run.model import StepDefinition, StepKind, Table
 from profiler.run.source import dtype_of
 from profiler.run.step_detection import detect_steps
-from profiler.run.tables import BoundaryKind, ValueKind
+from profiler.run.tables import BoundaryKind
 
 WINDOW_S: Final = 10.0
 _FIRST_BYTES: Final = 1 << 20
@@ -62,9 +61,7 @@ class _Source:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.pid = tables.pid_of(folder.name) or 0
-        self._tables = {
-            name: GrowingTable(folder / f"{name}.bin", name) for name in ("steps", "boundaries", "values", "regions")
-        }
+        self._tables = {name: GrowingTable(folder / f"{name}.bin", name) for name in ("steps", "boundaries", "regions")}
         self._boundaries = {kind: np.empty(0, dtype_of("boundaries")) for kind in BoundaryKind}
         """Boundaries by kind: a long evaluation, which asks only loaders, must not push out the optimizer's steps."""
         self._names = _Names(folder / tables.NAMES)
@@ -98,20 +95,11 @@ class _Source:
         return definition, ends["time"].tolist(), int(ends["tid"][-1])
 
     def tokens(self, first: int, last: int) -> int:
-        """Tokens of the marked steps that ended in (first, last]."""
+        """Count the tokens of the marked steps that ended in (first, last]."""
         return int(self.marked["tokens"][(self.marked["end"] > first) & (self.marked["end"] <= last)].sum())
 
-    def counters(self, first: int, last: int) -> dict[str, float]:
-        """Sum the counters over (first, last]."""
-        rows = self._tables["values"].rows
-        rows = rows[(rows["kind"] == ValueKind.COUNTER) & (rows["time"] > first) & (rows["time"] <= last)]
-        totals: defaultdict[str, float] = defaultdict(float)
-        for number, value in zip(rows["name"].tolist(), rows["value"].tolist(), strict=True):
-            totals[self._names[number]] += value
-        return {name: total for name, total in sorted(totals.items()) if name}
-
     def parts(self, tid: int, first: int, last: int) -> dict[str, float]:
-        """Share of [first, last] in each of _PARTS on one thread; where one lies in another both have it."""
+        """Return the share of [first, last] in each of _PARTS on one thread; where one lies in another both have it."""
         rows = self._tables["regions"].rows
         rows = rows[(rows["tid"] == tid) & (rows["end"] > first) & (rows["begin"] < last)]
         spent: defaultdict[str, int] = defaultdict(int)
@@ -139,16 +127,24 @@ class _Names(dict[int, str]):
 
 
 class StepRate:
-    """Reads the sources of the run in `run`; `read` is called once a refresh."""
+    """Reads the sources of the run in `run`; `read` is called once a look."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
         self._sources: dict[str, _Source] = {}
 
     def read(self, now: int) -> tuple[StepUse | None, str]:
-        """The steps of the last seconds before `now` (ns, CLOCK_MONOTONIC), or why they are not known."""
-        for folder in _source_folders(self._run):
-            self._sources.setdefault(folder.name, _Source(folder))
+        """Return the steps of the last seconds before `now` (ns, CLOCK_MONOTONIC), or why they are not known."""
+        try:
+            return self._read(now)
+        except Exception as error:  # noqa: BLE001 - the edge to tables that are being written; who looks is told
+            return None, f"the tables cannot be read: {type(error).__name__}: {error}"
+
+    def _read(self, now: int) -> tuple[StepUse | None, str]:
+        with suppress(OSError):
+            for folder in sorted(self._run.iterdir()):
+                if tables.pid_of(folder.name) is not None and folder.name not in self._sources:
+                    self._sources[folder.name] = _Source(folder)
         stepping = []
         for source in self._sources.values():
             source.refresh()
@@ -166,9 +162,8 @@ class StepRate:
 def _step_use(
     source: _Source, definition: StepDefinition, times: list[int], *, now: int, tid: int, ranks: int
 ) -> StepUse:
-    """Rates from the first to the last boundary within the window; where it holds fewer, over the last step."""
-    since = now - round(WINDOW_S * 1e9)
-    within = [time for time in times if time >= since]
+    """Measure from the first to the last boundary within the window; where it holds fewer, over the last step."""
+    within = [time for time in times if time >= now - round(WINDOW_S * 1e9)]
     spanned = within if len(within) > 1 else times[-2:]
     first, last, steps = spanned[0], spanned[-1], len(spanned) - 1
     seconds = (last - first) / 1e9
@@ -176,28 +171,15 @@ def _step_use(
     tokens = source.tokens(first, last)
     return StepUse(
         step=definition,
-        count=len(within),
         window=WINDOW_S,
-        rate=steps / seconds if measured else None,
         step_time=seconds / steps if measured else None,
         since_last=max(0, now - times[-1]) / 1e9,
         tokens_per_s=tokens / seconds if measured and tokens else None,
-        counters={name: amount / steps for name, amount in source.counters(first, last).items()} if measured else {},
         parts=source.parts(tid, first, last) if measured else {},
         pid=source.pid,
         tid=tid,
         ranks=ranks,
     )
-
-
-def _source_folders(run: Path) -> Iterator[Path]:
-    try:
-        entries = sorted(run.iterdir())
-    except OSError:
-        return
-    for entry in entries:
-        if tables.pid_of(entry.name) is not None:
-            yield entry
 
 
 def _rank(folder: Path) -> int:

@@ -61,8 +61,8 @@ def test_an_error_in_a_half_written_run_is_shown_and_does_not_end_the_view(
     def fails(*_: object) -> None:
         raise IndexError("half a row")
 
-    monkeypatch.setattr(live, "find_watched", lambda _: Watched(target.pid, "train", (), str(tmp_path), "standard"))
-    monkeypatch.setattr(live.StepRate, "read", fails)
+    monkeypatch.setattr(live, "find_watched", lambda _: Watched(target.pid, "train", str(tmp_path), "standard"))
+    monkeypatch.setattr(live.StepRate, "_read", fails)
     monkeypatch.setattr(profiler, "read", fails)
     assert main(["monitor", "--once", "--interval", "0.1"]) == 0
     text = capsys.readouterr().out

@@ -113,7 +113,7 @@ def test_before_the_first_step_no_time_passes(
     made = window(monkeypatch, tmp_path, None, steps=(None, "no step has ended yet"))
     clock[0] += 1000.0
     assert not made.is_enough()
-    assert made.uncertain == "no step was seen"
+    assert made.uncertain == "no step has ended yet"
 
 
 def test_a_number_is_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

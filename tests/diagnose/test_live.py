@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from profiler.analyse.sampling.places import second_of_main_thread
 from profiler.core.errors import ProfilerError
 from profiler.core.live import StepUse
 from profiler.diagnose.findings import find
-from profiler.diagnose.live import RecentMean, RunningAnalysis, diagnose_live
+from profiler.diagnose.live import NOT_YET, RunningAnalysis, diagnose_live
 from profiler.diagnose.model import LiveLimit
 from profiler.report.live_text import live_findings, live_sentence
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
@@ -22,7 +23,7 @@ SGD = StepDefinition(StepKind.OPTIMIZER, (("SGD",),))
 
 
 def step_use(since: float = 0.05, step: float = 0.1, **parts: float) -> StepUse:
-    return StepUse(SGD, 5, 10.0, 1 / step, step, since, parts=parts)
+    return StepUse(SGD, 10.0, step, since, parts=parts)
 
 
 @pytest.mark.parametrize(
@@ -72,19 +73,6 @@ def test_a_stalled_program(since: float, step: float, stalled: float | None) -> 
     assert diagnose_live(snapshot(steps=step_use(since, step))).stalled == stalled
 
 
-def test_the_mean_of_the_last_seconds() -> None:
-    recent = RecentMean()
-    for cpu, workers in ((0.2, (0.9, 0.9)), (0.4, (0.1, 0.5))):
-        diagnosis = recent.update(snapshot(cpu=cpu, workers=workers))
-    assert diagnosis.cpu == pytest.approx(0.3)
-    assert diagnosis.threads[0].cpu == pytest.approx(0.3)
-    assert [worker.cpu for worker in diagnosis.workers] == [pytest.approx(0.5), pytest.approx(0.7)]
-    for _ in range(6):
-        diagnosis = recent.update(snapshot(cpu=0.8))
-    assert diagnosis.cpu == pytest.approx(0.8), "what is long ago counts no more"
-    assert recent.update(snapshot(cpu=None)).cpu is None
-
-
 CHECKPOINTING = ThreadActivity(
     7, 7, "main process", "", ThreadState.CHECKPOINTING, 0.6, 0.5, 0.7, 200, Site("t.py", 9, "main"), "", 0.5, 0.1,
     ((ThreadState.CHECKPOINTING, 0.6), (ThreadState.TORCH, 0.37), (ThreadState.MAKING_DATA, 0.03)),
@@ -126,16 +114,32 @@ def test_a_run_that_is_being_recorded_is_not_analysed_at_each_look() -> None:
         return attached()
 
     running = RunningAnalysis(analyse)
-    assert running.read(wait=True) is running.read(wait=True) is not None
+    first = running.read(wait=True)
+    assert isinstance(first, Analysis)
+    assert running.read(wait=True) is first
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("error", [ProfilerError("no run"), ValueError("half a row")])
-def test_a_run_that_cannot_be_read_is_an_error_until_it_is_read_again(error: Exception) -> None:
+def test_a_look_does_not_wait_for_the_analysis_beside_it() -> None:
+    may_end = threading.Event()
+
+    def analyse() -> Analysis:
+        may_end.wait(30)
+        return attached()
+
+    running = RunningAnalysis(analyse)
+    assert running.read() == NOT_YET
+    may_end.set()
+    assert isinstance(running.read(wait=True), Analysis)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(ProfilerError("no run"), "no run"), (ValueError("half a row"), "the analysis failed: ValueError: half a row")],
+)
+def test_a_run_that_cannot_be_read_is_told_until_it_is_read_again(error: Exception, told: str) -> None:
     def analyse() -> Analysis:
         raise error
 
     running = RunningAnalysis(analyse)
-    for wait in (True, False):
-        with pytest.raises(type(error), match=str(error)):
-            running.read(wait=wait)
+    assert [running.read(wait=wait) for wait in (True, False)] == [told, told]

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.analyse.finding import Confidence, Finding, RuleText
 from profiler.analyse.model import Analysis, Measure
-from profiler.diagnose.sure import open_question
+from profiler.diagnose.live import open_question
 from profiler.run.model import RunInfo, Site
 
 SITE = Site("train.py", 7, "main")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler.core.live import MAIN, WORKER, GpuUse, ProcessUse, Snapshot, ThreadUse, Watched
+from profiler.core.live import MAIN, GpuUse, Snapshot, ThreadUse, Watched, WorkerUse
 from profiler.core.procfs import CLOCK_TICKS, ProcessStat, ThreadTimes
 
 Thread = tuple[ProcessStat, ThreadTimes]
 
-WATCHED = Watched(10, "train", ("python", "train.py"))
+WATCHED = Watched(10, "train")
 
 
 def process(
@@ -61,19 +61,14 @@ def snapshot(
     *, cpu: float | None = 0.98, state: str = "R", delayed: float = 0.0, workers: tuple[float, ...] = (), **more: Any
 ) -> Snapshot:
     """A snapshot of a program whose main thread uses `cpu` of a core, and each of its workers so many cores."""
-    processes = [ProcessUse(10, 1, "python", state, cpu, 10**9, 2)]
-    processes += [
-        ProcessUse(20 + i, 10, "pt_data_worker", "R", used, 10**8, 1, WORKER) for i, used in enumerate(workers)
-    ]
     values: dict[str, Any] = {
         "watched": WATCHED,
-        "time": "2026-01-02T03:04:05.678+00:00",
         "ran": 125.0,
-        "interval": None if cpu is None else 1.0,
         "cores": 8.0,
         "cpu": cpu,
         "rss": 2 * 10**9,
-        "processes": tuple(processes),
+        "processes": 1 + len(workers),
+        "workers": tuple(WorkerUse(20 + i, used, 10**8) for i, used in enumerate(workers)),
         "threads": (
             ThreadUse(10, 10, "python", state, cpu, MAIN, delayed),
             ThreadUse(10, 11, "pt_data_pin", "S", 0.01),

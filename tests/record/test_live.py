@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from profiler.core.errors import ProfilerError
-from profiler.core.live import MAIN, TRAINING, WORKER, Snapshot, StepUse, Watched
+from profiler.core.live import MAIN, TRAINING, Snapshot, StepUse, Watched
 from profiler.core.procfs import ProcessStat
 from profiler.record import live as live_module
 from profiler.record.live import NOT_OURS, LiveProgram, SystemReader, find_watched, run_directory
@@ -36,7 +36,7 @@ class Steps:
     """Says that thread 11 of process 10 closes the steps."""
 
     def read(self, now: int) -> tuple[StepUse, str]:
-        return StepUse(StepDefinition(StepKind.OPTIMIZER, (("SGD",),)), 3, 10.0, 2.0, 0.5, 0.1, pid=10, tid=11), ""
+        return StepUse(StepDefinition(StepKind.OPTIMIZER, (("SGD",),)), 10.0, 0.5, 0.1, pid=10, tid=11), ""
 
 
 def snapshot_of(live: LiveProgram) -> Snapshot:
@@ -49,17 +49,28 @@ def test_cpu_needs_two_readings_and_is_a_rate() -> None:
     reader = FakeReader({10: process(3.0)}, {10: {10: thread(2.0), 11: thread(1.0)}})
     live = LiveProgram(WATCHED, reader, clock=Clock(100, 102))
     first = snapshot_of(live)
-    assert (first.cpu, first.interval, first.unknown["cpu"]) == (None, None, "needs two readings")
-    assert all(use.cpu is None for use in (*first.threads, *first.processes))
+    assert (first.cpu, first.unknown["cpu"]) == (None, "needs two readings")
+    assert all(use.cpu is None for use in first.threads)
     reader.processes = {10: process(4.0)}
     reader.threads_of[10] = {10: thread(2.1, wait=0.6), 11: thread(1.9)}
     second = snapshot_of(live)
-    assert (second.interval, second.ran, second.cores, second.rss) == (2.0, 60.0, 4.0, 10_000)
+    assert (second.ran, second.cores, second.rss, second.processes) == (60.0, 4.0, 10_000, 1)
     assert [(use.tid, use.cpu) for use in second.threads] == [(11, pytest.approx(0.45)), (10, pytest.approx(0.05))]
     assert second.threads[1].delayed == pytest.approx(0.3)
     assert second.cpu == pytest.approx(0.5), "of the process's ticks and the sum of its threads, the larger"
     assert second.unknown["steps"] == NOT_OURS
     assert second.unknown["gpus"] == "no GPU here: no driver"
+
+
+def test_rates_are_means_of_the_last_seconds() -> None:
+    reader = FakeReader({10: process(0.0)})
+    live = LiveProgram(WATCHED, reader, clock=Clock(*range(10)))
+    seen = []
+    for second in range(10):
+        used = min(second, 4)  # one core for four seconds, then none
+        reader.processes, reader.threads_of = {10: process(float(used))}, {10: {10: thread(float(used))}}
+        seen.append(snapshot_of(live).cpu)
+    assert seen == [None, *map(pytest.approx, (1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2, 0.0))]
 
 
 def test_a_new_process_has_used_all_its_cpu_since() -> None:
@@ -71,7 +82,6 @@ def test_a_new_process_has_used_all_its_cpu_since() -> None:
     snapshot = snapshot_of(live)
     assert snapshot.cpu == pytest.approx(0.7)
     assert [(worker.pid, worker.cpu) for worker in snapshot.workers] == [(20, pytest.approx(0.7))]
-    assert snapshot.processes[1].role == WORKER
     assert {use.tid: use.role for use in snapshot.threads} == {20: "", 10: MAIN}, (
         "a worker's main thread trains nothing"
     )
@@ -184,7 +194,7 @@ def test_a_recorded_pid_is_identified_by_its_run(tmp_path: Path, proc: FakeProc)
     watched = find_watched(str(ours), proc=proc.folder)
     assert (watched.pid, watched.run, watched.program) == (ours, str(run), "train")
     watched = find_watched(str(other), proc=proc.folder)
-    assert (watched.program, watched.run, watched.argv[-1]) == ("fit", "", "1")
+    assert (watched.program, watched.run) == ("fit", "")
 
 
 @pytest.mark.parametrize(("asked", "error"), [("4194399", "there is no process 4194399"), ("nowhere", "is not a run")])

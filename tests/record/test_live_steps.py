@@ -12,7 +12,7 @@ from profiler.record import live_steps
 from profiler.record.live_steps import GrowingTable, StepRate
 from profiler.run import tables
 from profiler.run.model import StepDefinition, StepKind
-from profiler.run.tables import BoundaryKind, ValueKind
+from profiler.run.tables import BoundaryKind
 
 S = 1_000_000_000
 
@@ -51,9 +51,6 @@ class Source:
     def boundary(self, time: int, name: str, kind: BoundaryKind = BoundaryKind.OPTIMIZER, flag: int = 0) -> None:
         self.write("boundaries", (time, 0, 0, 0, 7, self.name(name), kind, flag))
 
-    def count(self, time: int, name: str, amount: float) -> None:
-        self.write("values", (time, -1, amount, self.name(name), ValueKind.COUNTER))
-
 
 def test_a_tail_gives_each_whole_record_once(tmp_path: Path) -> None:
     source, tail = Source(tmp_path), GrowingTable(tmp_path / "source-7" / "steps.bin", "steps")
@@ -84,12 +81,10 @@ def test_marked_steps(tmp_path: Path) -> None:
     source = Source(tmp_path)
     for number in range(20):
         source.step(number * S, (number + 1) * S, tokens=100, tid=9)
-        source.count((number + 1) * S, "syncs", 3)
     use = read(tmp_path, 21 * S)
-    assert (use.step, use.rate) == (StepDefinition(StepKind.MARKED), 1.0)
+    assert use.step == StepDefinition(StepKind.MARKED)
     assert (use.step_time, use.tokens_per_s) == (1.0, 100.0)
-    assert (use.count, use.since_last, use.pid, use.tid, use.ranks) == (10, 1.0, 7, 9, 1)
-    assert use.counters == {"syncs": 3.0}, "of the steps in the window only, the first boundary's before them left out"
+    assert (use.since_last, use.pid, use.tid, use.ranks) == (1.0, 7, 9, 1)
 
 
 def test_recorded_parts_of_the_thread_that_steps(tmp_path: Path) -> None:
@@ -108,7 +103,7 @@ def test_recorded_parts_of_the_thread_that_steps(tmp_path: Path) -> None:
 def test_a_program_that_stands_keeps_its_last_step(tmp_path: Path) -> None:
     Source(tmp_path).step(0, 2 * S)
     use = read(tmp_path, 100 * S)
-    assert (use.rate, use.count, use.since_last) == (0.5, 0, 98.0)
+    assert (use.step_time, use.since_last) == (2.0, 98.0)
 
 
 def test_detected_steps_of_a_gan(tmp_path: Path) -> None:
@@ -121,7 +116,8 @@ def test_detected_steps_of_a_gan(tmp_path: Path) -> None:
             source.boundary(number * S // 10 + 1, "generator")
     source.boundary(3 * S, "extra")
     use = read(tmp_path, 5 * S)
-    assert (use.step.phases, use.step.nested, use.rate) == ((("generator",),), ("critic", "extra"), pytest.approx(2.0))
+    assert (use.step.phases, use.step.nested) == ((("generator",),), ("critic", "extra"))
+    assert use.step_time == pytest.approx(0.5)
 
 
 def test_batches_where_nothing_steps(tmp_path: Path) -> None:
@@ -130,7 +126,7 @@ def test_batches_where_nothing_steps(tmp_path: Path) -> None:
         source.boundary(number * S, "DataLoader", BoundaryKind.LOADER, flag=number == 4)
     use = read(tmp_path, 5 * S)
     assert use.step == StepDefinition(StepKind.LOADER, (("DataLoader",),), optimizer_steps=0)
-    assert (use.count, use.since_last) == (5, 1.0), "the end of the epoch ends its last batch, as at load"
+    assert use.since_last == 1.0, "the end of the epoch ends its last batch, as at load"
 
 
 def test_the_first_of_several_ranks_speaks(tmp_path: Path) -> None:
@@ -150,4 +146,4 @@ def test_reasons_for_an_unknown_step_rate(tmp_path: Path) -> None:
     source.boundary(1 * S, "SGD")
     assert rate.read(2 * S)[0] is None, "one boundary closes no step"
     source.boundary(2 * S, "SGD")
-    assert read(tmp_path, 2 * S).rate == 1.0
+    assert read(tmp_path, 2 * S).step_time == 1.0

@@ -97,6 +97,4 @@ def test_load_monitor_and_speed_test_agree(
     watched, _ = StepRate(tmp_path / "run").read(recorder.boundary[0])
     assert watched is not None
     assert (watched.step.kind, watched.step.phases) == (loaded.step.kind, loaded.step.phases)
-    if tail > 28:
-        assert watched.count == len(loaded.steps) + 1
     assert choose_boundary(keys * repeats) == leader

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from profiler.core.live import THROTTLED_BY, GpuUse
+from profiler.core.live import GpuUse
 from profiler.record.collector import Context, Sampler
 from profiler.run.model import CollectorStatus
 from profiler.run.tables import LEVELS
@@ -49,6 +49,16 @@ PROPERTIES: Final[Mapping[str, Query]] = {
     "clock_memory_max_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM) * _MHZ,
 }
 """Queries of values that do not change during a run."""
+
+
+_THROTTLED_BY: Final[Mapping[int, str]] = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+"""Bits of NVML's clock event reasons (nvml.h) that hold clocks down; idle and settings are no throttling."""
 
 
 class NvmlError(Exception):
@@ -207,7 +217,7 @@ class GpuReader:
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
     """Name the reasons why the clocks are held down, from NVML's bit mask."""
-    return tuple(reason for bit, reason in THROTTLED_BY.items() if bits & bit)
+    return tuple(reason for bit, reason in _THROTTLED_BY.items() if bits & bit)
 
 
 def _text(value: str | bytes) -> str:
