@@ -246,16 +246,12 @@ TORCH_AT_THE_TOP = (
     "profiler.exact.compiled",
     "profiler.exact.counting",
     "profiler.exact.cuda",
-    "profiler.exact.dtypes",
-    "profiler.exact.graphs",
     "profiler.exact.installation",
     "profiler.exact.marks",
-    "profiler.exact.memory",
     "profiler.exact.mode",
     "profiler.exact.moves",
     "profiler.exact.operators",
     "profiler.exact.private_api",
-    "profiler.exact.reads",
     "profiler.exact.waiting",
 )
 """Code that is imported after torch, in a program that uses it."""

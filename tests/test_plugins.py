@@ -10,7 +10,7 @@ import pytest
 from profiler.core.plugins import discover, entry_points
 from profiler.diagnose import rules
 from profiler.diagnose.rule import Rule
-from profiler.record.doctor import all_checks
+from profiler.record.checks import all_checks
 
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
 PLUGINS = {

@@ -37,6 +37,7 @@ class DoctorCommand:
             return _report_missing(machine.install_hint(absent), as_json=args.json)
         from rich.console import Console
 
+        from profiler.record.checks import all_checks
         from profiler.record.doctor import Setup, examine
         from profiler.report.render.doctor import doctor_json, doctor_lines, doctor_view
         from profiler.report.render.terminal import is_unicode
@@ -44,7 +45,7 @@ class DoctorCommand:
         python = shutil.which(args.python)
         if python is None:
             raise ProfilerError(f"--python {args.python}: there is no such program")
-        rows = examine(Setup(python, RUNS))
+        rows = examine(Setup(python, RUNS), all_checks())
         if args.json:
             print(json.dumps(doctor_json(rows), indent=1))
         else:

@@ -15,7 +15,7 @@ from os import PathLike
 from typing import Final, NamedTuple
 
 from profiler.core.masking import masked
-from profiler.core.samples import BlockedIn
+from profiler.core.metrics import BlockedIn
 
 PROC: Final = "/proc"
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")

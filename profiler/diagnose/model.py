@@ -25,8 +25,8 @@ from profiler.analyse.model import (
     ThreadActivity,
     ThreadState,
 )
-from profiler.core.live import Snapshot
 from profiler.core.errors import Notice
+from profiler.core.live import Snapshot
 from profiler.run.model import Site
 
 WORTH_NAMING: Final = 0.05

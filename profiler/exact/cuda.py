@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 import torch
 
-from profiler.exact.graphs import graph_class, pool_handle
+from profiler.exact.compiled import graph_class, pool_handle
 from profiler.exact.marks import Machine, named_cuda
 from profiler.exact.mode import VirtualMode
 

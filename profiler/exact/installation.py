@@ -13,10 +13,10 @@ from torch import Tensor
 
 from profiler.exact import cuda, private_api, waiting  # noqa: F401 - it has handlers
 from profiler.exact.compiled import compile_replacement
-from profiler.exact.dtypes import parse, tensor_types
 from profiler.exact.marks import CPU, Machine, device_of, named_cuda
 from profiler.exact.mode import BackwardWaits, VirtualMode, starting
 from profiler.exact.model import CARDS, EventSink
+from profiler.exact.moves import parse, tensor_types
 
 _TAG_PRIORITY: Final = 5
 """Before torch's own functions for storages of the CPU (10) and of CUDA (20) in torch/serialization.py."""

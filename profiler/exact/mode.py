@@ -3,7 +3,7 @@
 It answers questions about devices from the marks of storages, moves tensors by copying them within the CPU's memory,
 and marks what a function returns. Everything below the Python API, such as autograd, works with tensors of the CPU, so
 that results equal those of the CPU. Operations that make the host wait for a GPU, and copies between memories, are
-reported as events. The handlers of functions are in `moves`, `waiting` and `dtypes`.
+reported as events. The handlers of functions are in `moves` and `waiting`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.exact import private_api
-from profiler.exact.marks import tensors_in
-from profiler.exact.memory import MemoryModel
+from profiler.exact.marks import MemoryModel, tensors_in
 
 _OPERATOR: Final = 32
 """A call has the number of the operator from this bit on. The bits below have the number of the line, from 1 on."""

@@ -13,7 +13,7 @@ from profiler.core.errors import ProfilerError
 from profiler.core.facts import program_name
 from profiler.core.masking import PRIVATE, Privacy, recorded_arguments
 from profiler.core.procfs import is_alive, is_python, process_tree, read_arguments, read_environment, wait_exit
-from profiler.record.collector import CollectorSet, Context
+from profiler.record.collectors import CollectorSet, Context
 from profiler.record.collectors.host import git_commit
 from profiler.record.kernel import missing_permission
 from profiler.record.launch import close_run, new_manifest

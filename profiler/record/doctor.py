@@ -1,21 +1,21 @@
-"""Finds out what can be measured on this machine: runs all checks at once, each within its time."""
+"""Finds out what can be measured on this machine: runs all checks at once, each within its time.
+
+Also starts small programs for checks: one that answers, and a Python that waits.
+"""
 
 from __future__ import annotations
 
-import pkgutil
 import queue
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from profiler.core.machine import NOT_KNOWN, Answer, Capability
-from profiler.core.plugins import entry_points
-
-PACKAGE: Final = "profiler.record.checks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,11 @@ def check(
     return lambda function: Check(name, title, order, needed, patience_s, function)
 
 
-def all_checks() -> list[Check]:
-    """Every check in the modules of PACKAGE and of the entry-point group `checks`, in the order of the table."""
-    folder = import_module(PACKAGE).__path__
-    modules = [import_module(f"{PACKAGE}.{entry.name}") for entry in pkgutil.iter_modules(folder)]
-    objects = [*(value for module in modules for value in vars(module).values()), *entry_points("checks").values()]
-    checks = [value for value in objects if isinstance(value, Check)]
-    return sorted(checks, key=lambda check: (check.order, check.name))
-
-
-def examine(setup: Setup, *, checks: Sequence[Check] | None = None) -> tuple[Capability, ...]:
-    """The answer of every check. One that raises or takes too long is its own row and delays no other.
+def examine(setup: Setup, checks: Sequence[Check]) -> tuple[Capability, ...]:
+    """Return the answer of every check. One that raises or takes too long is its own row and delays no other.
 
     Threads are daemons, not a pool of concurrent.futures, whose exit would wait for a driver that hangs.
     """
-    checks = all_checks() if checks is None else checks
     answers: queue.SimpleQueue[tuple[str, Answer]] = queue.SimpleQueue()
 
     def run(check: Check) -> None:
@@ -90,3 +80,68 @@ def examine(setup: Setup, *, checks: Sequence[Check] | None = None) -> tuple[Cap
     for check in pending:
         by_name[check.name] = Answer(NOT_KNOWN, f"no answer within {check.patience_s:g} s")
     return tuple(Capability(check.name, check.title, by_name[check.name], check.needed) for check in checks)
+
+
+# ---------------------------------------------------------------- programs of checks
+
+
+_WAIT: Final = "import sys; print('ready', flush=True); sys.stdin.read()"
+_ALLOW_TRACING: Final = (
+    "import ctypes, os; ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(os.getppid()), 0, 0, 0); "
+)
+"""PR_SET_PTRACER for the parent, as a recorded program calls it."""
+
+
+class ProgramError(Exception):
+    """A program that did not answer; the message is one line."""
+
+
+def output_of(command: list[str], seconds: float) -> str:
+    """Run `command` and return what it prints.
+
+    :raises ProgramError: it cannot be started, fails, or takes longer than `seconds`.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except OSError as error:
+        raise ProgramError(f"cannot start {command[0]}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ProgramError(f"no answer within {seconds:g} s") from error
+    if done.returncode:
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        raise ProgramError(lines[-1] if lines else f"it exited with {done.returncode} and printed nothing")
+    return done.stdout
+
+
+@contextmanager
+def waiting_python(python: str, *, allow_tracing: bool) -> Iterator[int]:
+    """The PID of a Python that waits until the block ends.
+
+    :param allow_tracing: it lets this process trace it, as a recorded program does.
+    :raises ProgramError: it does not start.
+    """
+    try:
+        process = subprocess.Popen(
+            [python, "-c", (_ALLOW_TRACING if allow_tracing else "") + _WAIT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+    except OSError as error:
+        raise ProgramError(f"cannot start {python}: {error.strerror}") from error
+    with process:
+        try:
+            if process.stdout is None or process.stdout.readline() != "ready\n":
+                raise ProgramError(f"{python} does not run a line of Python")
+            yield process.pid
+        finally:
+            process.kill()

@@ -20,7 +20,7 @@ from typing import Any, Final
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import program_name
 from profiler.core.masking import recorded_arguments
-from profiler.record.collector import CollectorSet, Context
+from profiler.record.collectors import CollectorSet, Context
 from profiler.record.target import Target, find_program
 from profiler.run import store, tables
 from profiler.run.model import HOOKS, CollectorStatus, RunInfo, RunSpec

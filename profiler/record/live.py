@@ -246,8 +246,10 @@ class LiveProgram:
 
 
 def _cpu(now: _Reading, before: _Reading, pid: int) -> float:
-    """Return the seconds of CPU that a process used: by its own clock, which includes threads that have ended but counts
-    in ticks of 10 ms, or by those of its threads, whichever is more."""
+    """Return the seconds of CPU that a process used: by its own clock or by those of its threads, whichever is more.
+
+    The first includes threads that have ended, but counts in ticks of 10 ms.
+    """
     early = before.processes[pid].cpu_s if pid in before.processes else 0.0
     of_threads = sum(_used(now, before, key)[0] for key in now.threads if key[0] == pid)
     return max(now.processes[pid].cpu_s - early, of_threads)

@@ -20,7 +20,7 @@ from typing import Final
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import Privacy
 from profiler.core.procfs import is_alive
-from profiler.record.collector import CollectorSet, Context
+from profiler.record.collectors import CollectorSet, Context
 from profiler.record.launch import all_statuses, close_run, new_manifest
 from profiler.run import store
 from profiler.run.model import RunInfo, RunSpec

@@ -69,7 +69,7 @@ _LIVE_PARTS: Final[Mapping[str, str]] = {
 
 
 def live_findings(analysis: Analysis, whole: str = "") -> tuple[str, ...]:
-    """Word what the rules say about a running program so far, in shares of `whole`, and which of them cannot judge it."""
+    """Word what the rules say so far about a running program, in shares of `whole`, and which rules cannot judge it."""
     chosen = [each for each in told(analysis.findings) if each.has_cure][:2]
     with_core = f"{whole} in which it has a core" if whole else ""
     wholes = (with_core if left_out_text(each) else whole for each in chosen)

@@ -14,7 +14,7 @@ import numpy as np
 
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.errors import ProfilerError
-from profiler.core.samples import THREAD_NAME
+from profiler.core.metrics import THREAD_NAME
 from profiler.run import tables
 from profiler.run.model import Run, Site, Table
 

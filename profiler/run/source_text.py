@@ -22,8 +22,8 @@ from typing import Any, Final, Literal, NamedTuple, TypedDict
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.files import fits, read_json, write_text
 from profiler.core.masking import masked_source
+from profiler.core.metrics import SOURCE_LINE
 from profiler.core.procfs import CLOCK_TICKS, read_stat, uptime
-from profiler.core.samples import SOURCE_LINE
 from profiler.core.syntax import Objects
 from profiler.run import store, tables
 from profiler.run.code_origin import LIBRARY, USER, code_owner, is_standard_library, package_folders

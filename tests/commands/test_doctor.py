@@ -18,7 +18,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.mark.parametrize(("state", "needed", "code"), [(YES, True, 0), (NO, True, 1), (NO, False, 0)])
 def test_exit_code(state: str, needed: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     rows = (Capability("stacks", "Python stacks", Answer(state, "as it is"), needed),)
-    monkeypatch.setattr(doctor, "examine", lambda setup: rows)
+    monkeypatch.setattr(doctor, "examine", lambda setup, checks: rows)
     assert main(["doctor"]) == code
     assert "as it is" in capsys.readouterr().out
     assert main(["doctor", "--json"]) == code
@@ -28,7 +28,7 @@ def test_exit_code(state: str, needed: bool, code: int, monkeypatch: pytest.Monk
 def test_in_a_pipe_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     why, do = "in /a/" + "long/" * 40 + "place", "docker run " + "--option " * 20
     rows = (Capability("stacks", "Python stacks", Answer(NO, why, do), needed=False),)
-    monkeypatch.setattr(doctor, "examine", lambda setup: rows)
+    monkeypatch.setattr(doctor, "examine", lambda setup, checks: rows)
     monkeypatch.delenv("COLUMNS", raising=False)
     main(["doctor"])
     check, remedy = capsys.readouterr().out.splitlines()[:2]
@@ -49,7 +49,7 @@ def test_the_exit_code_is_documented(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_neither_command_imports_the_libraries_that_it_examines() -> None:
     program = (
-        "import sys, profiler.record.doctor as doctor, profiler.record.live; doctor.all_checks(); "
+        "import sys, profiler.record.checks as checks, profiler.record.live; checks.all_checks(); "
         "print([m for m in ('torch', 'numba', 'psutil') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

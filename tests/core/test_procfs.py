@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from profiler.core import procfs
+from profiler.core.metrics import BlockedIn
 from profiler.core.procfs import CLOCK_TICKS, CpuTimes, ProcessStat, ThreadTimes
-from profiler.core.samples import BlockedIn
 from tests.fakes.proc import FakeProc
 
 

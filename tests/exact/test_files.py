@@ -25,7 +25,7 @@ import torch
 
 import profiler
 from profiler.analyse.timing.counters import run_counts, site_counts
-from profiler.exact.files import FileCounter
+from profiler.exact.counting import FileCounter
 from profiler.exact.operators import OperatorCounter, OperatorKind
 from profiler.report.count_text import count_lines
 from profiler.run.tables import CountKind

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler.exact import private_api
-from profiler.exact.memory import MemoryModel
+from profiler.exact.marks import MemoryModel
 from profiler.exact.operators import OperatorCounter, OperatorKind, OperatorMode, uncounted
 
 

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from profiler.agent.hooks import exact
 from profiler.exact import counting, private_api
-from profiler.exact.reads import ReadMode
+from profiler.exact.counting import ReadMode
 from profiler.run.tables import ENV_COUNT
 from tests.fakes.watched import watched
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from profiler.exact.reads import ReadMode
+from profiler.exact.counting import ReadMode
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="the program's device is the CPU")

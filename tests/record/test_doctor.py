@@ -13,10 +13,9 @@ import pytest
 
 from profiler.core.machine import NO, NOT_KNOWN, PARTLY, YES, Answer
 from profiler.core.procfs import CpuTimes
-from profiler.record import kernel
-from profiler.record.checks import python, recording, system
-from profiler.record.checks._programs import ProgramError, output_of
-from profiler.record.doctor import Check, Setup, all_checks, examine
+from profiler.record import checks, kernel
+from profiler.record.checks import all_checks
+from profiler.record.doctor import Check, ProgramError, Setup, examine, output_of
 from tests.fakes.nvml import FakeNvml
 
 
@@ -64,10 +63,10 @@ def test_a_check_that_hangs_delays_no_other(setup: Setup) -> None:
 
 
 def test_every_check_has_a_time_a_place_and_a_short_title() -> None:
-    checks = all_checks()
-    assert len({check.order for check in checks}) == len({check.name for check in checks}) == len(checks)
-    assert all(0 < check.patience_s < 60 for check in checks)
-    assert all(len(check.title) <= 21 for check in checks), "the column is narrow"
+    every = all_checks()
+    assert len({check.order for check in every}) == len({check.name for check in every}) == len(every)
+    assert all(0 < check.patience_s < 60 for check in every)
+    assert all(len(check.title) <= 21 for check in every), "the column is narrow"
 
 
 def test_programs_that_do_not_answer() -> None:
@@ -95,11 +94,11 @@ def answers(text: str) -> Callable[..., str]:
     ],
 )
 def test_python(setup: Setup, monkeypatch: pytest.MonkeyPatch, text: str, state: str) -> None:
-    answer = python.python.examine(setup)
+    answer = checks.python.examine(setup)
     assert answer.state == YES
     assert sys.executable in answer.why
-    monkeypatch.setattr(python, "output_of", answers(text))
-    assert python.python.examine(setup).state == state
+    monkeypatch.setattr(checks, "output_of", answers(text))
+    assert checks.python.examine(setup).state == state
 
 
 CPU = {"version": "2.13", "cuda": None, "hip": None, "file": "/x/torch/__init__.py", "kineto": True, "gpus": 0}
@@ -122,9 +121,9 @@ CUDA = {**CPU, "cuda": "13.0", "gpus": 2, "activities": ["CPU", "CUDA"]}
 def test_torch_and_its_trace(
     build: Any, torch_state: str, kineto_state: str, setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(python, "torch_build", lambda python: build)
-    assert python.torch.examine(setup).state == torch_state
-    assert python.kineto.examine(setup).state == kineto_state
+    monkeypatch.setattr(checks, "torch_build", lambda python: build)
+    assert checks.torch.examine(setup).state == torch_state
+    assert checks.kineto.examine(setup).state == kineto_state
 
 
 def test_two_checks_import_torch_once_in_a_separate_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,10 +131,10 @@ def test_two_checks_import_torch_once_in_a_separate_process(tmp_path: Path, monk
     broken = f"open({str(imports)!r}, 'a').write('x')\nraise ImportError('libcudart.so.13: cannot open')"
     (tmp_path / "torch.py").write_text(broken)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(python, "_torch_build", python.cache(python._torch_build.__wrapped__))
+    monkeypatch.setattr(checks, "_torch_build", checks.cache(checks._torch_build.__wrapped__))
     setup = Setup(sys.executable, tmp_path)
-    assert "ImportError: libcudart.so.13: cannot open" in python.torch.examine(setup).why
-    assert python.kineto.examine(setup).state == NOT_KNOWN
+    assert "ImportError: libcudart.so.13: cannot open" in checks.torch.examine(setup).why
+    assert checks.kineto.examine(setup).state == NOT_KNOWN
     assert imports.read_text() == "x"
 
 
@@ -143,30 +142,30 @@ def test_libraries_and_numba_cuda(setup: Setup, monkeypatch: pytest.MonkeyPatch)
     def refuse(command: list[str], seconds: float) -> str:
         raise ProgramError("PackageNotFoundError: numba-cuda")
 
-    monkeypatch.setattr(python, "output_of", answers('{"lightning": "2.6"}'))
-    assert python.libraries.examine(setup).why == "lightning 2.6"
-    monkeypatch.setattr(python, "output_of", answers("0.30.4\n"))
-    assert python.numba_cuda.examine(setup).why.startswith("numba-cuda 0.30.4")
-    monkeypatch.setattr(python, "output_of", refuse)
-    assert (answer := python.numba_cuda.examine(setup)).state == NO
+    monkeypatch.setattr(checks, "output_of", answers('{"lightning": "2.6"}'))
+    assert checks.libraries.examine(setup).why == "lightning 2.6"
+    monkeypatch.setattr(checks, "output_of", answers("0.30.4\n"))
+    assert checks.numba_cuda.examine(setup).why.startswith("numba-cuda 0.30.4")
+    monkeypatch.setattr(checks, "output_of", refuse)
+    assert (answer := checks.numba_cuda.examine(setup)).state == NO
     assert answer.do.startswith("pip install")
-    assert python.libraries.examine(setup).state == NOT_KNOWN
+    assert checks.libraries.examine(setup).state == NOT_KNOWN
 
 
 # ---------------------------------------------------------------- recording
 
 
 def test_hooks(setup: Setup, tmp_path: Path) -> None:
-    assert recording.hooks.examine(setup).state == YES
+    assert checks.hooks.examine(setup).state == YES
     refusing = Setup(program(tmp_path, f'unset PYTHONPATH\nexec {sys.executable} "$@"'), setup.runs)
-    answer = recording.hooks.examine(refusing)
+    answer = checks.hooks.examine(refusing)
     assert answer.state == NO
     assert refusing.python in answer.why
-    answer = recording.hooks.examine(Setup(program(tmp_path, "echo broken >&2\nexit 3"), setup.runs))
+    answer = checks.hooks.examine(Setup(program(tmp_path, "echo broken >&2\nexit 3"), setup.runs))
     assert (answer.state, answer.why) == (NO, "a recorded Python exits with 3: broken")
 
 
-BOTH = pytest.mark.parametrize("check", [recording.stacks, recording.attach], ids=lambda check: check.name)
+BOTH = pytest.mark.parametrize("check", [checks.stacks, checks.attach], ids=lambda check: check.name)
 
 
 @BOTH
@@ -179,14 +178,14 @@ def test_stacks_are_really_read(check: Check, setup: Setup) -> None:
 @BOTH
 def test_ptrace_is_forbidden(check: Check, setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     denied = "echo 'Error: Permission Denied: Try running again with elevated permissions' >&2\nexit 1"
-    monkeypatch.setattr(recording, "find_py_spy", lambda: program(tmp_path, denied))
+    monkeypatch.setattr(checks, "find_py_spy", lambda: program(tmp_path, denied))
     remedies = {0: "--cap-add SYS_PTRACE", 1: "sudo sysctl kernel.yama.ptrace_scope=0", 3: "restart the machine"}
     for scope, remedy in remedies.items():
         monkeypatch.setattr(kernel, "ptrace_scope", lambda proc="", scope=scope: scope)
         answer = check.examine(setup)
         assert answer.state == NO
         assert remedy in answer.do
-    monkeypatch.setattr(recording, "find_py_spy", lambda: None)
+    monkeypatch.setattr(checks, "find_py_spy", lambda: None)
     assert check.examine(setup) == Answer(NO, "py-spy is not installed", "pip install py-spy")
 
 
@@ -199,42 +198,42 @@ def test_the_scope_of_ptrace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("permitted", "state"), [(True, YES), (False, PARTLY)])
 def test_preempting(permitted: bool, state: str, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "may_preempt", lambda: permitted)
-    assert recording.preempt.examine(setup).state == state
+    monkeypatch.setattr(checks, "may_preempt", lambda: permitted)
+    assert checks.preempt.examine(setup).state == state
 
 
 def test_gpu(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert recording.gpu.examine(setup) == Answer(YES, "2 × Fake GPU, driver 550.1")
+    assert checks.gpu.examine(setup) == Answer(YES, "2 × Fake GPU, driver 550.1")
     nvml.driver = False
-    assert "--gpus all" in recording.gpu.examine(setup).do
+    assert "--gpus all" in checks.gpu.examine(setup).do
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert recording.gpu.examine(setup).do == "pip install nvidia-ml-py"
+    assert checks.gpu.examine(setup).do == "pip install nvidia-ml-py"
 
 
 # ---------------------------------------------------------------- the machine
 
 
 def test_host(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert system.host.examine(setup).state == YES
-    monkeypatch.setattr(system, "thread_times", lambda pid, tids: {})
-    assert system.host.examine(setup).state == PARTLY
+    assert checks.host.examine(setup).state == YES
+    monkeypatch.setattr(checks, "thread_times", lambda pid, tids: {})
+    assert checks.host.examine(setup).state == PARTLY
     monkeypatch.setitem(sys.modules, "psutil", None)
-    assert system.host.examine(setup).do == "pip install psutil"
+    assert checks.host.examine(setup).do == "pip install psutil"
 
 
 def test_clocks(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "governor", lambda: "performance")
-    monkeypatch.setattr(system, "cpu_times", lambda: None)
+    monkeypatch.setattr(checks, "cpu_times", lambda: None)
     monkeypatch.setattr(kernel, "cores", lambda pid=0: 8)
     monkeypatch.setattr(kernel, "cpu_limit", lambda: None)
-    assert system.clocks.examine(setup).state == YES
-    monkeypatch.setattr(system, "cpu_times", lambda: CpuTimes(1000, 500, 100))
-    assert system.clocks.examine(setup).state == PARTLY, "10% of the time was stolen"
+    assert checks.clocks.examine(setup).state == YES
+    monkeypatch.setattr(checks, "cpu_times", lambda: CpuTimes(1000, 500, 100))
+    assert checks.clocks.examine(setup).state == PARTLY, "10% of the time was stolen"
     monkeypatch.setattr(kernel, "cpu_limit", lambda: 2.5)
     monkeypatch.setattr(kernel, "governor", lambda: "powersave")
-    answer = system.clocks.examine(setup)
+    answer = checks.clocks.examine(setup)
     assert (answer.state, answer.do) == (PARTLY, "export OMP_NUM_THREADS=2")
     assert all(part in answer.why for part in ("2.5 of the 8 cores", "governor powersave", "10%"))
 
@@ -246,22 +245,22 @@ def test_clocks(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_load(setup: Setup, monkeypatch: pytest.MonkeyPatch, average: float, state: str, part: str) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (average, 0.0, 0.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    answer = system.load.examine(setup)
+    answer = checks.load.examine(setup)
     assert answer.state == state
     assert part in answer.why
 
 
 def test_disk(setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "_MIN_DISK", 0)
-    assert system.disk.examine(setup).why.endswith(f"free at {tmp_path}"), "the nearest folder that exists"
+    monkeypatch.setattr(checks, "_MIN_DISK", 0)
+    assert checks.disk.examine(setup).why.endswith(f"free at {tmp_path}"), "the nearest folder that exists"
     assert list(tmp_path.iterdir()) == [], "and nothing is left in it"
-    monkeypatch.setattr(system, "_MIN_DISK", 1 << 60)
-    assert system.disk.examine(setup).state == PARTLY
+    monkeypatch.setattr(checks, "_MIN_DISK", 1 << 60)
+    assert checks.disk.examine(setup).state == PARTLY
     (tmp_path / "reports").write_text("a file")
-    assert system.disk.examine(setup).state == NO
+    assert checks.disk.examine(setup).state == NO
 
 
 @pytest.mark.parametrize(("limit", "state"), [(None, YES), (8 << 30, YES), (1 << 28, PARTLY)])
 def test_memory(limit: int | None, state: str, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "memory_limit", lambda: limit)
-    assert system.memory.examine(setup).state == state
+    assert checks.memory.examine(setup).state == state

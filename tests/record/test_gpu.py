@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from profiler.core.samples import SAMPLE_NAMES
-from profiler.record.collector import Context
+from profiler.core.metrics import SAMPLE_NAMES
+from profiler.record.collectors import Context
 from profiler.record.collectors.gpu import HIDDEN, GpuCollector, GpuReader, throttle_reasons
 from profiler.run import store
 from profiler.run.load import load

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from profiler.core.metrics import SAMPLE_NAMES, THREAD_NAME
 from profiler.core.procfs import descendants, thread_ids, thread_times
-from profiler.core.samples import SAMPLE_NAMES, THREAD_NAME
-from profiler.record.collector import Context, Sampler
-from profiler.record.collectors import host
+from profiler.record.collectors import Context, Sampler, host
 from profiler.record.collectors.host import _SLOW_EVERY, HostReader
 from profiler.run import store
 from profiler.run.load import load

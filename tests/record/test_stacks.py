@@ -18,8 +18,7 @@ import psutil
 import pytest
 
 from profiler.core.procfs import ProcessStat
-from profiler.record.collector import Context
-from profiler.record.collectors import _pyspy, stacks
+from profiler.record.collectors import Context, _pyspy, stacks
 from profiler.record.collectors._pyspy import PySpy, RealtimePriority, WindowPlan
 from profiler.record.collectors._sampling import SamplingSchedule, affordable_rate, has_torn_frame
 from profiler.record.collectors._traces import Span

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from profiler.core.samples import SOURCE_LINE
+from profiler.core.metrics import SOURCE_LINE
 from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import RunInfo, Site

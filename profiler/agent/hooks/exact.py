@@ -185,7 +185,7 @@ _reads: Final[list[Any]] = []
 def _install_compiled(module: Any) -> None:
     if not is_counting():
         return
-    from profiler.exact.memory import MemoryModel
+    from profiler.exact.marks import MemoryModel
     from profiler.exact.operators import OperatorMode
 
     skip_functions(module, (OperatorMode.__torch_dispatch__, MemoryModel._free))

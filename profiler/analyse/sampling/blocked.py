@@ -26,7 +26,7 @@ from profiler.analyse.sampling.stacks import (
 from profiler.analyse.statistics import Batches, covered_in_batches, ratio_interval, share_interval, sum_in_batches
 from profiler.analyse.timing.scheduler import other_threads
 from profiler.analyse.window import NS_PER_S, Window, named_rows, process_rows, thread_rows
-from profiler.core.samples import BLOCKED_IN, THREAD_NAME, BlockedIn
+from profiler.core.metrics import BLOCKED_IN, THREAD_NAME, BlockedIn
 from profiler.run.model import Run, Site, Table
 
 MIN_CALLS: Final = 50

@@ -18,7 +18,7 @@ from profiler.analyse.sampling.stacks import WINDOWS, Stacks, window_intervals
 from profiler.analyse.statistics import MAX_BATCHES, effective_sample_size, share_interval, sum_in_batches
 from profiler.analyse.timing.scheduler import ThreadTime, thread_time
 from profiler.analyse.window import NS_PER_S, has_ranks, named_rows
-from profiler.core.samples import THREAD_NAME
+from profiler.core.metrics import THREAD_NAME
 from profiler.run.code_origin import USER
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Site, Table

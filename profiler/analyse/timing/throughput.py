@@ -16,7 +16,7 @@ from profiler.analyse.timing.counters import counter_rows, step_numbers, sum_per
 from profiler.analyse.timing.scheduler import thread_time
 from profiler.analyse.window import NS_PER_S, Window, named_rows, select, thread_rows
 from profiler.core.errors import Notice
-from profiler.core.samples import BLOCKED_IN, BlockedIn
+from profiler.core.metrics import BLOCKED_IN, BlockedIn
 from profiler.run.model import Run, RunInfo, StepKind
 from profiler.run.tables import BATCH_ITEMS
 

@@ -12,7 +12,7 @@ from itertools import filterfalse
 from typing import Final
 
 from profiler.core.procfs import is_alive, wait_exit
-from profiler.record.collector import Context, describe_error
+from profiler.record.collectors import Context, describe_error
 from profiler.record.collectors._pyspy import Refusal, SamplingWindow, WindowPlan
 from profiler.record.collectors._traces import Span
 from profiler.run.store import RECORDER

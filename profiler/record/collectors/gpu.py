@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from profiler.core.live import GpuUse
-from profiler.record.collector import Context, Sampler
+from profiler.record.collectors import Context, Sampler
 from profiler.run.model import CollectorStatus
 from profiler.run.tables import LEVELS
 
@@ -31,7 +31,7 @@ SAMPLES: Final[Mapping[str, Query]] = {
     "gpu.throttle": lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
     "gpu.temperature": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
 }
-"""Queries of every reading of a GPU, in the units of `profiler.core.samples`."""
+"""Queries of every reading of a GPU, in the units of `profiler.core.metrics`."""
 _IN_USE: Final = ("gpu.util", "gpu.memory_used", "gpu.power", "gpu.throttle")
 """The names of SAMPLES that are fields of GpuUse; reading each costs a call of the driver."""
 PCIE_SAMPLES: Final[Mapping[str, Query]] = {

@@ -15,6 +15,7 @@ from typing import Any, Final
 from profiler import __version__
 from profiler.core.facts import CHANGED, UNKNOWN_CHANGES
 from profiler.core.git import read_git
+from profiler.core.metrics import THREAD_NAME
 from profiler.core.procfs import (
     anonymous_memory,
     blocked_in,
@@ -28,9 +29,8 @@ from profiler.core.procfs import (
     thread_name,
     thread_times,
 )
-from profiler.core.samples import THREAD_NAME
 from profiler.record import kernel
-from profiler.record.collector import Context, Sampler
+from profiler.record.collectors import Context, Sampler
 from profiler.record.kernel import throttled_seconds
 from profiler.run.model import CollectorStatus
 from profiler.run.tables import LEVELS

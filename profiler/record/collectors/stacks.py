@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from profiler.core.procfs import is_python, process_tree, read_arguments
-from profiler.record.collector import Context, describe_error
+from profiler.record.collectors import Context, describe_error
 from profiler.record.collectors._pyspy import ENDED_TOO_SOON, find_py_spy, may_preempt
 from profiler.record.collectors._sampling import ProcessSampler
 from profiler.run.model import CollectorStatus

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from profiler.core import units
 from profiler.core.errors import ProfilerError
-from profiler.core.samples import SAMPLE_NAMES
+from profiler.core.metrics import SAMPLE_NAMES
 from profiler.report.export.tracks import EXPORTER, Tracks, join, outer_first, rows
 from profiler.report.text import describe, step_text
 from profiler.run.filter import group_rows

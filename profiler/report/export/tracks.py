@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.core.samples import THREAD_NAME
+from profiler.core.metrics import THREAD_NAME
 from profiler.run.model import Run, Table
 
 EXPORTER: Final = "python -m profiler export"

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import ThreadActivity, ThreadState
-from profiler.core.samples import THREAD_NAME
+from profiler.core.metrics import THREAD_NAME
 from tests.analyse.sampling.test_frames import LIB, LINEAR, MODULE, SITE
 from tests.recorded.builders import MS, RunBuilder, S, parse_site
 

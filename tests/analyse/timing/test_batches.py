@@ -6,7 +6,7 @@ import pytest
 
 from profiler.analyse.timing.throughput import batch_curve, making_waits
 from profiler.analyse.window import measured_window
-from profiler.core.samples import BlockedIn
+from profiler.core.metrics import BlockedIn
 from profiler.run.tables import BATCH_ITEMS
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 

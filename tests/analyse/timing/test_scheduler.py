@@ -17,7 +17,7 @@ from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.timing.scheduler import other_threads, step_delays, thread_time
 from profiler.analyse.window import measured_window
 from profiler.core.machine import Throttling
-from profiler.core.samples import THREAD_NAME, BlockedIn
+from profiler.core.metrics import THREAD_NAME, BlockedIn
 from profiler.diagnose.findings import find
 from profiler.diagnose.rule import StepCosts
 from profiler.report.finding_text import finding_text

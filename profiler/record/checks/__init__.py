@@ -1,1 +1,0 @@
-"""Holds the checks of `doctor`: functions with `profiler.record.doctor.check`, found in every module here."""
