@@ -20,7 +20,8 @@ import os
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from profiler.agent.recorder import Recorder, Region, now, start
+from profiler.agent.clocks import Region, now
+from profiler.agent.recorder import Recorder, start
 
 __all__ = [
     "Recorder",

@@ -182,7 +182,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.run.tables",
         "profiler.core",
     ),
-    "profiler.marks": ("profiler.agent.recorder", "profiler.run.tables"),
+    "profiler.marks": ("profiler.agent.clocks", "profiler.agent.recorder", "profiler.run.tables"),
     "profiler.agent": ("profiler.run.tables", "profiler.core.plugins", "profiler.core.errors", "profiler.core.syntax"),
     "profiler.agent.hooks": (
         "profiler.agent",

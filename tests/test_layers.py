@@ -94,7 +94,7 @@ profiler/core/plugins | from profiler.run import model | profiler.core may impor
 profiler/record/launch | from profiler.commands import run | imports profiler.commands
 profiler/record/launch | from ..commands import run | imports profiler.commands
 profiler/record/launch | from profiler.run import load | launch.py:1 imports profiler.run
-profiler/marks | from profiler.run import store | profiler.marks may import profiler.agent.recorder
+profiler/marks | from profiler.run import store | profiler.marks may import profiler.agent.clocks
 profiler/commands/compare | def f():\n    import reference_trainer.lm | compare.py:2 imports reference_trainer
 profiler/core/plugins | import_module('reference_trainer.lm') | plugins.py:1 imports reference_trainer
 reference_trainer/lm/loop | from profiler.run import tables | reference_trainer may import profiler.marks

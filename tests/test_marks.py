@@ -259,7 +259,7 @@ def full_after(room: int) -> Callable[[int, Any], int]:
 def test_a_full_disk_does_not_hurt_the_program(
     record: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profiler.agent.recorder._SCHEDULER", os.devnull)  # only steps need room
+    monkeypatch.setattr("profiler.agent.clocks._SCHEDULER", os.devnull)  # only steps need room
     loaded = record("light")
     marks.step()
     marks.recorder().flush()

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, Final
 
 from profiler.agent.bootstrap import warn
@@ -167,6 +168,7 @@ class AppendedFile:
 # ---------------------------------------------------------------- buffered tables
 
 _FLUSH_BYTES: Final = 1 << 16  # a write() this large costs about as much as a small one
+_MAX_SITES: Final = 10_000  # numbers of places in the code that are cached: a program may generate code forever
 _MAX_TEXTS: Final = 20_000  # that are remembered: a program may make up names without end
 
 
@@ -271,3 +273,30 @@ class InternedTexts(dict[Any, int]):
                     file.write(json.dumps(line) + "\n")
             except OSError as error:
                 self._folder.fail(error)
+
+
+class Sites:
+    """Numbers the lines of the program's code."""
+
+    def __init__(self, folder: SourceFolder) -> None:
+        self._texts = InternedTexts(folder, tables.SITES)
+        self._numbers: dict[int, int] = {}
+        """By `id(code)` plus the instruction, an address within the code object, and so of no other one while `_codes`
+        keeps it alive. Hashing a code object would take 1 µs."""
+        self._codes: list[CodeType] = []
+
+    def of_frame(self, frame: FrameType) -> int:
+        """Return the number of the line that `frame` is at."""
+        code = frame.f_code
+        key = id(code) + frame.f_lasti  # f_lineno decodes a table each time, so numbers are cached
+        number = self._numbers.get(key)
+        if number is None:
+            number = self.of_line(code.co_filename, frame.f_lineno, code.co_qualname)
+            if len(self._codes) < _MAX_SITES:
+                self._codes.append(code)
+                self._numbers[key] = number
+        return number
+
+    def of_line(self, file: str, line: int, function: str) -> int:
+        """Return the number of a line."""
+        return self._texts.intern((file, line), lambda: {"file": file, "line": line, "function": function})

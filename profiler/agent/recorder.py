@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.agent.bootstrap import allow_tracing
-from profiler.agent.folder import InternedTexts, RecordBuffer, SourceFolder
+from profiler.agent.clocks import ThreadClocks, ThreadState, now
+from profiler.agent.folder import InternedTexts, RecordBuffer, Sites, SourceFolder
 from profiler.run import tables
 from profiler.run.tables import NOT_READ, BoundaryKind, CallKind, StageKind, ValueKind
 
@@ -26,30 +27,15 @@ if TYPE_CHECKING:
     from profiler.agent.control_client import ControlClient
     from profiler.agent.results import ResultWriter
 
-now: Final = time.monotonic_ns
-"""The clock of every record: CLOCK_MONOTONIC in ns, the same in all processes of a machine."""
-
 _ANNOUNCED: Final = 2  # records from which `profiler.record.collectors.stacks` knows that the program steps
 _FLUSH_NS: Final = 250_000_000  # kill -9 loses at most the records of the last quarter of a second
 _RELEASE_CHECK_NS: Final = 1_000_000_000  # looking for a file takes 3 µs
 _RUN_CHECK_NS: Final = 5_000_000_000  # checking whether the run goes on takes 0.1 ms
-_MAX_SITES: Final = 10_000  # numbers of places in the code that are cached: a program may generate code forever
 _MAX_TALLIES: Final = 1000
 """Lines whose reads are tallied: each takes 0.1 µs at every boundary, and a program may generate code forever."""
-# CPU clocks at boundaries are read at most this often, since each read is a system call of 1 to 3 µs
-_CPU_NS: Final = 10_000_000
-_CLOCKED_NS: Final = 40_000_000
-"""Mean time between two regions of a name with readings of the thread's clocks; the two readings take about 16 µs."""
-_SMOOTHING: Final = 0.03
-"""Weight of the last period of regions in their mean. With 0.1, regions that a CPU quota makes five times as long were
-chosen 4% too rarely."""
-_ALWAYS_READ: Final = 100  # the first boundaries always read the CPU clocks, so that a short run has CPU times
 _MAX_ACCUMULATED: Final = 64
 """Number of backward passes after an optimizer's step from which they may be steps themselves: gradients are rarely
 accumulated over more of them."""
-_SCHEDULER: Final = "/proc/thread-self/schedstat"
-"""CPU time, run delay and number of time slices of the thread that reads it. Opened anew for each reading (8 µs), so
-that the program has no file more than without recording."""
 _COUNTER, _GAUGE, _READ = int(ValueKind.COUNTER), int(ValueKind.GAUGE), int(CallKind.MIGHT_SYNC)
 _SYS_ATTRIBUTE: Final = "_training_profiler_recorder"
 
@@ -66,62 +52,68 @@ Tally = list[int]
 class Recorder:
     """Records this process in the run directory `directory`. Made by `start`, not by users."""
 
+    open_boundary: tuple[BoundaryKind, str] | None = None
+    """For the callbacks of on_step: kind and name of the boundary; None if the program marked the step."""
+    is_warmup = False
+    """For the callbacks of on_step: whether the program marked the step that ended last as a warm-up."""
+    prefetch = 0
+    """Largest number of batches that a loader of the program prepares ahead."""
+    open_windows = 0
+    """Sessions of torch's profilers that hooks have open: the recording does not end before they do."""
+    _backwards_at_step: int | None = None
+    """Backward passes until the last step of an optimizer; None: no optimizer has stepped."""
+    _has_unwritten_facts = False
+    _results: ResultWriter | None = None
+
     def __init__(self, directory: Path, level: str) -> None:
         self.level = level
         self.detailed = level != "light"
         self.pid = os.getpid()
         self.serial = next(_serials)
         """Unique among the recorders of this process and of those it was forked from."""
-        self.folder = SourceFolder(directory, self._describe_process)
-        self._buffers = {name: RecordBuffer(self.folder, name) for name in tables.TABLES}
-        self._steps = self._buffers["steps"]
-        self._values = self._buffers["values"]
-        self._boundaries = self._buffers["boundaries"]
-        self._calls = self._buffers["calls"]
-        self._library_calls = self._buffers["library_calls"]
-        self._stages = self._buffers["stages"]
-        self._thread_clocks = self._buffers["thread_clocks"]
-        self.regions = self._buffers["regions"]
-        self.names = InternedTexts(self.folder, tables.NAMES)
-        self._site_texts = InternedTexts(self.folder, tables.SITES)
-        self._sites: dict[int, int] = {}
-        """Numbers of sites. The key is `id(code)` plus the instruction, an address within the code object, and so of no
-        other one while `_site_codes` keeps it alive. Hashing a code object would take 1 µs."""
-        self._site_codes: list[CodeType] = []
-        self._results: ResultWriter | None = None
-        self.facts: dict[str, Any] = {}
-        """Facts that the program states about itself (`marks.describe`)."""
-        self.hook_facts: dict[str, Any] = {}
-        self._has_unwritten_facts = False
-        """Facts that hooks added; `facts` take precedence."""
-        self.hook_errors: dict[str, str] = {}
-        """For each hook, the reason why it could not be installed, or an empty text."""
         rank = os.environ.get("RANK", "")
         self.rank = int(rank) if rank.isdecimal() else 0
+        self.facts: dict[str, Any] = {}
+        """Facts that the program states about itself (`marks.describe`). They take precedence over those of hooks."""
+        self.hook_facts: dict[str, Any] = {}
+        self.hook_errors: dict[str, str] = {}
+        """For each hook, the reason why it could not be installed, or an empty text."""
         self.on_step: list[Callable[[], None]] = []
         self.on_mode: list[Callable[[], None]] = []
         """Called where another stage of the program begins or ends: an evaluation, a checkpoint."""
-        self.open_boundary: tuple[BoundaryKind, str] | None = None
-        """For the callbacks of on_step: kind and name of the boundary; None if the program marked the step."""
-        self.is_warmup = False
-        """For the callbacks of on_step: whether the program marked the step that ended last as a warm-up."""
+        self.release: Callable[[], object] = lambda: None
+        """Ends the recording of this process."""
+        self.on_release: list[Callable[[], object]] = []
+        """What must not stay when the recording ends before the process."""
         self.device_cpu: Callable[[], int] = lambda: 0
         self.drains: list[Callable[[], object]] = []
         """Functions that wait until a device that the program itself implements is idle. This does not count as a wait
         of the program."""
-        self.prefetch = 0
-        """Largest number of batches that a loader of the program prepares ahead."""
+        self.index = 0
         self.backwards = 0
         """Number of backward passes so far."""
-        self._backwards_at_step: int | None = None
-        """The same at the last step of an optimizer; None: no optimizer has stepped."""
-        self._control: ControlClient | None = None
-        if path := os.environ.get(tables.ENV_CONTROL):  # the speed test controls this program
-            from profiler.agent.control_client import ControlClient
+        self._open_tables(directory)
+        self._begin_counting()
+        self._control = _control_client()
+        self._unannounced = _ANNOUNCED
+        self.boundary = self.clocks()
+        self._flushed = self._run_checked = self._release_checked = self._tallied = self.boundary[0]
+        allow_tracing()
 
-            self._control = ControlClient(path)
-        self.thread = _Thread()
-        self.index = 0
+    def _open_tables(self, directory: Path) -> None:
+        self.folder = SourceFolder(directory, self._describe_process)
+        self._buffers = buffers = {name: RecordBuffer(self.folder, name) for name in tables.TABLES}
+        self._steps, self._boundaries, self._values = buffers["steps"], buffers["boundaries"], buffers["values"]
+        self._calls, self._library_calls = buffers["calls"], buffers["library_calls"]
+        self._stages, self.regions = buffers["stages"], buffers["regions"]
+        self.names = InternedTexts(self.folder, tables.NAMES)
+        sites = Sites(self.folder)
+        self.site, self.site_of = sites.of_frame, sites.of_line
+        self.thread = ThreadState()
+        clocks = ThreadClocks(self.thread, buffers["thread_clocks"])
+        self._is_reading_due, self._record_clocks, self.begin_clocked = clocks.is_due, clocks.record, clocks.begin
+
+    def _begin_counting(self) -> None:
         self.counters: dict[str, float] = {}
         self.gauges: dict[str, float] = {}
         self.lines: dict[Any, Any] = {}
@@ -133,22 +125,6 @@ class Recorder:
         self._tallies: list[Tally] = []
         self._counting = threading.RLock()
         """Held while counters change: several threads count concurrently, and one of them writes the counts of all."""
-        self._cpu_read = 0, 0
-        """The thread that last read its CPU clock at a boundary, and the time of that reading."""
-        self._always_read = _ALWAYS_READ
-        self._unannounced = _ANNOUNCED
-        self._clocked: dict[str, _Clocked] = {}
-        self._has_delay = True
-        """Whether the kernel tells how long a thread waited for a core."""
-        self.boundary = self.clocks()
-        self._flushed = self._run_checked = self._release_checked = self._tallied = self.boundary[0]
-        self.release: Callable[[], object] = lambda: None
-        """Ends the recording of this process."""
-        self.on_release: list[Callable[[], object]] = []
-        """What must not stay when the recording ends before the process."""
-        self.open_windows = 0
-        """Sessions of torch's profilers that hooks have open: the recording does not end before they do."""
-        allow_tracing()
 
     # ------------------------------------------------------------ the process
 
@@ -212,7 +188,7 @@ class Recorder:
         deltas = (late - early for early, late in zip(before[1:], after[1:], strict=True))
         self._steps.write(self.index, before[0], after[0], tokens, *deltas, self.thread.tid, warmup)
         if self._is_reading_due(after[0]):
-            self._record_thread_clocks(after[0], after[1])
+            self._record_clocks(after[0], after[1])
         self._write_values(after[0], self.index)
         self.index += 1
         self._announce()
@@ -293,7 +269,7 @@ class Recorder:
             when = now()
             if self._is_reading_due(when):
                 at = when, time.thread_time_ns(), time.process_time_ns(), self.device_cpu()
-                self._record_thread_clocks(when, at[1])
+                self._record_clocks(when, at[1])
             else:
                 at = when, NOT_READ, NOT_READ, NOT_READ
             if self.counters or self.gauges or self._tallies:
@@ -322,37 +298,6 @@ class Recorder:
         if self._unannounced:
             self._unannounced -= 1
             self._flushed = 0
-
-    def _is_reading_due(self, when: int) -> bool:
-        """Whether the clocks of this thread are to be read: at the first boundaries, then every 10 ms at most."""
-        tid, (last_tid, last) = self.thread.tid, self._cpu_read
-        if tid == last_tid and when - last <= _CPU_NS and not self._always_read:
-            return False
-        self._cpu_read = tid, when
-        self._always_read = max(0, self._always_read - 1)
-        return True
-
-    def _record_thread_clocks(self, when: int, cpu: int) -> None:
-        """Record this thread's CPU time and, where the kernel has it, how long it has waited for a core so far.
-
-        :param cpu: NOT_READ within a step: on a busy core the kernel takes the core away where a thread reads its CPU
-            time, if its turn is over, instead of at its next tick.
-        """
-        if not self._has_delay:
-            return
-        try:
-            descriptor = os.open(_SCHEDULER, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                used, delay, _ = map(int, os.read(descriptor, 96).split())
-            finally:
-                os.close(descriptor)
-        except (OSError, ValueError):
-            self._has_delay = False
-            return
-        self._has_delay = used > 0  # some kernels show zeros
-        if self._has_delay:
-            clocks = self._thread_clocks
-            clocks.append(clocks.pack(when, cpu, delay, self.thread.tid))
 
     # ------------------------------------------------------------ counters
 
@@ -438,24 +383,6 @@ class Recorder:
         if when - self._flushed > _FLUSH_NS:
             self.flush_if_due(when)
 
-    def begin_clocked(self, name: str, depth: int) -> int:
-        """The time now, at which a region begins whose end `region` will record, at the thread's depth `depth`.
-
-        For some regions of each name, about one in 40 ms, the time that the thread has waited for a core so far is read
-        at their begin and at their end: that tells how much of such regions the thread waits for a core. Regions are
-        chosen by their number: chosen by time, they would be those that run when a CPU quota is used up, or never.
-        """
-        begin, thread = now(), self.thread
-        clocked = self._clocked.get(name)
-        if clocked is None:
-            clocked = self._clocked[name] = _Clocked()
-        clocked.until_next -= 1
-        if clocked.until_next <= 0 and thread.clocked_depth < 0:
-            clocked.choose_next(begin)
-            thread.clocked_depth = depth
-            self._record_thread_clocks(begin, tables.NOT_READ)
-        return begin
-
     def region(self, name: str, begin: int, depth: int) -> None:
         """Record a region that ends now and began at the thread's depth `depth`.
 
@@ -467,7 +394,7 @@ class Recorder:
         thread.depth = depth
         if depth == thread.clocked_depth:
             thread.clocked_depth = -1
-            self._record_thread_clocks(end, tables.NOT_READ)
+            self._record_clocks(end, tables.NOT_READ)
         regions.append(regions.pack(begin, end, thread.tid, self.names[name], depth))
         if end - self._flushed > _FLUSH_NS:
             self.flush_if_due(end)
@@ -475,22 +402,6 @@ class Recorder:
     def record_overhead(self, began: int) -> None:
         """Record the recorder's own time until now as the region `recording`, so that the breakdown shows it."""
         self.regions.write(began, now(), self.thread.tid, self.names["recording"], self.thread.depth)
-
-    def site(self, frame: FrameType) -> int:
-        """Number of the line that `frame` is at."""
-        code = frame.f_code
-        key = id(code) + frame.f_lasti  # f_lineno decodes a table each time, so numbers are cached
-        number = self._sites.get(key)
-        if number is None:
-            number = self.site_of(code.co_filename, frame.f_lineno, code.co_qualname)
-            if len(self._site_codes) < _MAX_SITES:
-                self._site_codes.append(code)
-                self._sites[key] = number
-        return number
-
-    def site_of(self, file: str, line: int, function: str) -> int:
-        """Number of a line."""
-        return self._site_texts.intern((file, line), lambda: {"file": file, "line": line, "function": function})
 
     # ------------------------------------------------------------ writing
 
@@ -525,71 +436,13 @@ class Recorder:
             buffer.close()
 
 
-class _Clocked:
-    """Chooses those regions of one name for which the thread's clocks are read."""
+def _control_client() -> ControlClient | None:
+    path = os.environ.get(tables.ENV_CONTROL)
+    if not path:
+        return None
+    from profiler.agent.control_client import ControlClient  # the speed test controls this program
 
-    __slots__ = ("_chosen_at", "_period", "_random", "_skipped", "_weight", "until_next")
-
-    def __init__(self) -> None:
-        self.until_next = 0
-        self._skipped = 1
-        self._chosen_at = 0
-        self._period = float(_CLOCKED_NS)
-        """ns from the begin of a region to the begin of the next one, smoothed."""
-        self._weight = 1.0
-        self._random = 1
-
-    def choose_next(self, begin: int) -> None:
-        """Choose the next region after the one that begins at `begin`."""
-        if self._chosen_at:
-            recent = (begin - self._chosen_at) / self._skipped
-            self._period += self._weight * (recent - self._period)
-            self._weight = max(_SMOOTHING, self._weight / (1 + self._weight))  # 1, 1/2, 1/3: at first the mean of all
-        self._chosen_at = begin
-        self._random = tables.next_random(self._random)
-        fraction = self._random / tables.RANDOM_END
-        self.until_next = self._skipped = 1 + int(2 * fraction * max(0.0, _CLOCKED_NS / self._period - 0.5))
-
-
-class _Thread(threading.local):
-    """State of one thread: its id, cached because getting it is a system call, and the depth of its open regions."""
-
-    def __init__(self) -> None:
-        self.tid = threading.get_native_id()
-        self.depth = 0
-        self.clocked_depth = -1
-        """The depth of the open region at whose begin the clocks were read; -1 where there is none."""
-
-
-class Region:
-    """One open region: a context manager."""
-
-    __slots__ = ("_begin", "_depth", "_name", "_recorder")
-
-    def __init__(self, recorder: Recorder, name: str) -> None:
-        self._recorder = recorder
-        self._name = name
-
-    def __enter__(self) -> None:
-        thread = self._recorder.thread
-        self._depth = thread.depth
-        thread.depth = self._depth + 1
-        self._begin = now()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._recorder.region(self._name, self._begin, self._depth)
-
-
-class ClockedRegion(Region):
-    """A region for which the thread's clocks are read now and then."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        self._begin = self._recorder.begin_clocked(self._name, self._depth)
+    return ControlClient(path)
 
 
 def start(directory: Path | None = None, level: str = "") -> Recorder | None:

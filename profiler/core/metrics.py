@@ -241,7 +241,7 @@ def is_constant(name: str, low: float, high: float) -> bool:
     return low == high or (name.endswith(PER_STEP) and high < low * (1 + _EXACT_TO))
 
 
-# ---------------------------------------------------------------- samples, for writers and readers of the `samples` table
+# ---------------------------------------------------------------- the table of samples
 
 
 class BlockedIn(IntEnum):

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from profiler import marks
-from profiler.agent import bootstrap, installation, patching, recorder
+from profiler.agent import bootstrap, clocks, installation, patching, recorder
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import Privacy
 from profiler.core.terminal import called_as
@@ -98,7 +98,7 @@ class Recording:
         """The program was recorded already, and the block is a region of that run."""
         self._spec = spec
         self._pid = 0
-        self._region: recorder.Region | None = None
+        self._region: clocks.Region | None = None
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -116,7 +116,7 @@ class Recording:
             if running is not None:
                 self.joined, self.path = True, running.directory.parent
                 if running.detailed:
-                    self._region = recorder.Region(running, self._spec.label)
+                    self._region = clocks.Region(running, self._spec.label)
                     self._region.__enter__()
                 return self
             self._pid = os.getpid()

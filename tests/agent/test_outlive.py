@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent import bootstrap, recorder
+from profiler.agent import bootstrap, clocks, recorder
 from profiler.run import store, tables
 from tests.recorded.directories import info
 
@@ -35,7 +35,7 @@ def wrote(made: recorder.Recorder) -> bool:
     before = file.stat().st_size if file.exists() else 0
     made.regions.write(1, 2, 3, made.names["late"], 0)
     made._run_checked = made._flushed = 0
-    made.flush_if_due(recorder.now())
+    made.flush_if_due(clocks.now())
     return file.exists() and file.stat().st_size > before
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from profiler.agent import folder
 from profiler.agent import recorder as module
-from profiler.agent.recorder import ClockedRegion, Recorder, Region, _Clocked
+from profiler.agent.clocks import Clocked, ClockedRegion, Region
+from profiler.agent.recorder import Recorder
 from profiler.run.source import read_source
 from profiler.run.tables import NOT_READ, BoundaryKind
 
@@ -85,7 +87,7 @@ def test_regions_have_their_clocks_read_now_and_then_at_both_ends(recorder: Reco
 @pytest.mark.parametrize("lengths", [(10,), (15, 15, 15, 15, 40), (1,) * 59 + (41,), (3, 90)])
 def test_regions_are_chosen_whatever_their_length(lengths: tuple[int, ...]) -> None:
     """Every length is chosen as often as it occurs, also where a CPU quota of 100 ms makes some regions long."""
-    clocked, chosen, now_ms = _Clocked(), [], 0
+    clocked, chosen, now_ms = Clocked(), [], 0
     for number in range(100_000):
         length = lengths[number % len(lengths)]
         clocked.until_next -= 1
@@ -201,12 +203,12 @@ def test_a_region_that_a_child_inherits_is_not_written_to_its_parents_files(reco
 def test_the_lines_of_a_program_that_makes_code_as_it_goes_are_bounded(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MAX_SITES", 5)
+    monkeypatch.setattr(folder, "_MAX_SITES", 5)
     for number in range(20):
         made: dict[str, object] = {"sys": sys}
         exec(compile("frame = sys._getframe()", f"made{number}.py", "exec"), made)
         assert recorder.site(made["frame"]) == number  # type: ignore[arg-type]
-    assert len(recorder._sites) == 5
+    assert len(recorder.site.__self__._numbers) == 5  # type: ignore[attr-defined]
 
 
 def test_code_that_a_program_makes_without_end_leaves_few_tallies(

@@ -20,7 +20,9 @@ from profiler.analyse.intervals import covered_within, union
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.window import measured_window
 from profiler.core.errors import ProfilerError
-from profiler.record import collector, target
+from profiler.record import collectors as collectors_module
+from profiler.record import target
+from profiler.record.collectors import CollectorSet, Context
 from profiler.record.launch import record
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run, RunSpec
@@ -256,7 +258,7 @@ def test_an_error_of_ours_leaves_a_finished_run_and_no_process(tmp_path: Path, m
         return info.state, info.exit_code
 
     assert recorded(tmp_path / "watch", fail) == ("interrupted", -signal.SIGKILL)
-    monkeypatch.setattr(collector.CollectorSet, "start", fail)
+    monkeypatch.setattr(CollectorSet, "start", fail)
     assert recorded(tmp_path / "start") == ("interrupted", -signal.SIGKILL)
 
 
@@ -299,7 +301,7 @@ class Broken:
 def test_a_broken_collector_is_a_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, state: str, reason: str
 ) -> None:
-    monkeypatch.setattr(collector, "discover", lambda package: (Broken,))
+    monkeypatch.setattr(collectors_module, "discover", lambda package: (Broken,))
     monkeypatch.setattr(Broken, "at", at)
     info = record(spec(tmp_path, PYTHON, "-c", "pass", collectors=None))
     assert info.state == "complete"
@@ -442,8 +444,8 @@ def test_collectors_start_in_their_order(tmp_path: Path, monkeypatch: pytest.Mon
 
         return Ordered
 
-    monkeypatch.setattr(collector, "discover", lambda _: (kind("a", 2), kind("b", 0), kind("c", 1)))
-    collectors = collector.CollectorSet(RunSpec(("x",), tmp_path))
-    collectors.start(collector.Context(RunSpec(("x",), tmp_path), 1, cast("RunWriter", None)))
+    monkeypatch.setattr(collectors_module, "discover", lambda _: (kind("a", 2), kind("b", 0), kind("c", 1)))
+    collectors = CollectorSet(RunSpec(("x",), tmp_path))
+    collectors.start(Context(RunSpec(("x",), tmp_path), 1, cast("RunWriter", None)))
     collectors.stop()
     assert started == ["b", "c", "a"]

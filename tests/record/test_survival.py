@@ -482,7 +482,7 @@ def test_an_error_that_ends_a_program_is_printed_as_without_recording(tmp_path: 
 STREAM = """
 import os, sys
 from profiler import marks
-from profiler.agent.recorder import now
+from profiler.agent.clocks import now
 marks.open_step()
 site = marks.recorder().site(sys._getframe())
 first = 0

@@ -13,9 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol
 
+from profiler.agent.clocks import now
 from profiler.agent.installation import report_failure
 from profiler.agent.patching import STATE, on_unpatch, patch
-from profiler.agent.recorder import Recorder, now
+from profiler.agent.recorder import Recorder
 from profiler.run.tables import STEP_BOUNDARIES, BoundaryKind
 
 _MAX_NS: Final = 10_000_000_000  # short operators make up to 200 MB/s of trace: slow steps get a shorter window

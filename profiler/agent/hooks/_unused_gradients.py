@@ -22,10 +22,10 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final
 
+from profiler.agent.clocks import now
 from profiler.agent.hooks import optimizers
 from profiler.agent.hooks.optimizers import Call
 from profiler.agent.patching import STATE, caller, code_line, is_user_code, user_frame
-from profiler.agent.recorder import now
 
 _STEPS: Final = 5
 """Steps of optimizers before the first passes that are looked at, and between these and the timed ones."""

@@ -16,10 +16,10 @@ from pathlib import PurePath
 from types import CodeType
 from typing import Any, Final
 
+from profiler.agent.clocks import now
 from profiler.agent.hooks._unused_gradients import Search
 from profiler.agent.hooks.tensors import register_builtin
 from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
-from profiler.agent.recorder import now
 from profiler.run.tables import GRADIENTS, BoundaryKind
 
 _REGION: Final = "backward"

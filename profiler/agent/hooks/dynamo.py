@@ -20,10 +20,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from profiler.agent import patching
+from profiler.agent.clocks import ThreadClocks, now
+from profiler.agent.folder import Sites
 from profiler.agent.hooks import syncs
 from profiler.agent.hooks.syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, Patch, caller
-from profiler.agent.recorder import Recorder, now
+from profiler.agent.recorder import Recorder
 from profiler.run.tables import GRAPH_BROKEN, RECOMPILED, StageKind
 
 _AGENT: Final = Path(__file__).parents[1].as_posix() + "/"
@@ -116,7 +118,9 @@ def _install(module: Any) -> None:
     patches = _Patches(permanent)
     rules.SKIP_DIRS.append(_AGENT)  # our frames are not compiled
     rules._recompile_re()
-    skip_functions(module, (*vars(Recorder).values(), *vars(syncs).values()))
+    skip_functions(
+        module, (*vars(Recorder).values(), *vars(ThreadClocks).values(), *vars(Sites).values(), *vars(syncs).values())
+    )
     cleared = False
 
     def compiling(original: Any) -> Callable[..., Any]:

@@ -15,10 +15,11 @@ from itertools import starmap
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, Final, NoReturn
 
+from profiler.agent.clocks import now
 from profiler.agent.hooks import syncs
 from profiler.agent.hooks.dynamo import skip_functions
 from profiler.agent.patching import DETAILED, STATE, Hook, is_user_file, on_unpatch, patch
-from profiler.agent.recorder import Recorder, now
+from profiler.agent.recorder import Recorder
 from profiler.run.tables import (
     COUNTED,
     ENV_COUNT,

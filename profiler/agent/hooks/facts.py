@@ -18,6 +18,7 @@ from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, Final
 
+from profiler.agent.clocks import now
 from profiler.agent.patching import (
     STATE,
     Hook,
@@ -30,7 +31,6 @@ from profiler.agent.patching import (
     patch,
     user_frame,
 )
-from profiler.agent.recorder import now
 from profiler.run.tables import GARBAGE_COLLECTION
 
 _PACKAGE: Final = __file__.rpartition("/agent/")[0]

@@ -21,9 +21,10 @@ from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from profiler.agent.clocks import Region
 from profiler.agent.hooks.syncs import LOADING, OPEN
 from profiler.agent.patching import STATE, Hook, assigned_variable, caller, code_line, own_code, patch, user_frame
-from profiler.agent.recorder import Recorder, Region
+from profiler.agent.recorder import Recorder
 from profiler.run.tables import BATCH_ITEMS, BoundaryKind
 
 _NAME: Final = "_recorded_name"

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Final, cast
 
+from profiler.agent.clocks import Region, now
 from profiler.agent.hooks.syncs import OPEN, enter_worker
 from profiler.agent.patching import STATE, Hook, is_user_code, own_code, patch
-from profiler.agent.recorder import Recorder, Region, now
+from profiler.agent.recorder import Recorder
 from profiler.run.tables import WORKER_OF, CallKind
 
 _MAX_WRAPPERS: Final = 5

@@ -14,9 +14,9 @@ from functools import partial
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
+from profiler.agent.clocks import now
 from profiler.agent.hooks import exact
 from profiler.agent.patching import DETAILED, PACKAGE, STATE, Hook, caller, code_line, is_user_code, patch, user_frame
-from profiler.agent.recorder import now
 
 _METHODS: Final = (
     "register_forward_hook",

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from profiler.agent.clocks import now
 from profiler.agent.hooks import exact
 from profiler.agent.hooks._profiler_window import ProfilerWindow
 from profiler.agent.patching import STATE, Hook, is_user_file
-from profiler.agent.recorder import now
 from profiler.run.tables import COUNTED_LINES, COUNTED_STEPS, OPERATORS
 
 SKIP: Final = 12

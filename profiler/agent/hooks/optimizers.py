@@ -16,9 +16,10 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final
 
+from profiler.agent.clocks import now
 from profiler.agent.hooks.syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, caller, on_unpatch, patch, user_frame
-from profiler.agent.recorder import Recorder, now
+from profiler.agent.recorder import Recorder
 from profiler.run.tables import ZERO_FILL_NS, ZERO_FILLS, BoundaryKind
 
 _REGION: Final = "optimizer"

@@ -18,9 +18,10 @@ from operator import attrgetter
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Final
 
+from profiler.agent.clocks import ClockedRegion, now
 from profiler.agent.hooks import syncs
 from profiler.agent.patching import DETAILED, STATE, Hook, caller, is_user_file, patch
-from profiler.agent.recorder import ClockedRegion, Recorder, now
+from profiler.agent.recorder import Recorder
 from profiler.core.syntax import Block, block_of
 from profiler.run.tables import BLOCK_OF_CHECKPOINT, CALLER_OF_CHECKPOINT, LINE_OF, TOKENIZED
 

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any, Final
 
+from profiler.agent.clocks import now
 from profiler.agent.hooks import optimizers
 from profiler.agent.patching import STATE, Hook, caller, code_line, patch, user_frame
-from profiler.agent.recorder import now
 from profiler.run.tables import REPEATED_GRADIENT_SYNCS, StageKind
 
 _MIN_NS: Final = 20_000

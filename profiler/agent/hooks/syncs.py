@@ -20,6 +20,7 @@ from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from profiler.agent.clocks import now
 from profiler.agent.installation import report_failure
 from profiler.agent.patching import (
     DETAILED,
@@ -32,7 +33,7 @@ from profiler.agent.patching import (
     on_unpatch,
     patch,
 )
-from profiler.agent.recorder import Recorder, Tally, now
+from profiler.agent.recorder import Recorder, Tally
 from profiler.run.tables import CallKind
 
 on_device: Callable[[Any], bool] = attrgetter("is_cuda")

@@ -18,10 +18,10 @@ from functools import reduce
 from types import FrameType, ModuleType
 from typing import Any, Final
 
+from profiler.agent.clocks import now
 from profiler.agent.hooks import exact, syncs
 from profiler.agent.hooks.syncs import NESTED, OPEN
 from profiler.agent.patching import PACKAGE, STATE, Hook, caller, patch
-from profiler.agent.recorder import now
 from profiler.exact import waits
 from profiler.run.tables import COLLECTIVE_METHODS, COLLECTIVES, CallKind
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from profiler.agent.clocks import now
 from profiler.agent.hooks._profiler_window import ProfilerWindow
 from profiler.agent.patching import STATE, Hook
-from profiler.agent.recorder import now
 from profiler.run.tables import ENV_TRACE_SECONDS, ENV_TRACE_STEPS
 
 SKIP: Final = 5

@@ -15,10 +15,10 @@ import torch
 
 from profiler import load
 from profiler.agent import patching
+from profiler.agent.clocks import Region
 from profiler.agent.hooks import backward as timed
 from profiler.agent.hooks import optimizers
 from profiler.agent.patching import STATE
-from profiler.agent.recorder import Region
 from profiler.run.model import Run
 from profiler.run.tables import BoundaryKind
 from tests.fakes.watched import counted, watched
