@@ -97,7 +97,7 @@ class ControlClient:
             return False
 
     def _replaces(self, key: str) -> bool:
-        """Whether another event than the chosen one ends the steps of the program now."""
+        """Tell whether another event than the chosen one ends the steps of the program now."""
         priority, chosen = boundary_priority(key), boundary_priority(self._key)
         if priority == chosen:
             self._others += 1
@@ -152,8 +152,8 @@ class ControlClient:
         return True
 
     def _kept_waiting(self, recorder: PausableRecorder) -> int:
-        """For how many ns of the block other programs have kept this thread from a core, at least: 0 where it may also
-        have been workers, other ranks or child processes of this program."""
+        """Return for how many ns of the block other programs have kept this thread from a core, at least: 0 where it
+        may also have been workers, other ranks or child processes of this program."""
         delay, children_cpu = self._begin_clocks
         if recorder.prefetch or _world_size() > 1 or _has_children() or _children_cpu() > children_cpu:
             return 0
@@ -204,7 +204,7 @@ def _world_size() -> int:
 
 
 def _has_children() -> bool:
-    """Whether this process has child processes, or the kernel does not tell."""
+    """Tell whether this process has child processes, or the kernel does not tell."""
     known = False
     for file in glob(_CHILDREN):  # noqa: PTH207 - pathlib takes longer to import
         with suppress(OSError), open(file, "rb") as children:  # the thread may have ended
@@ -215,13 +215,13 @@ def _has_children() -> bool:
 
 
 def _children_cpu() -> float:
-    """CPU time in s of the child processes that have ended."""
+    """Return the CPU time in s of the child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def _delay_by_others() -> int:
-    """For how many ns this thread could run and had no core so far, less the most that the other threads of this
+    """Return for how many ns this thread could run and had no core so far, less the most that the other threads of this
     process may have caused. 0 where the kernel does not tell."""
     try:
         with open(_SCHEDULER, "rb") as file:
@@ -243,7 +243,7 @@ def _user_files() -> list[str]:
 
 
 def _torch_with_gpu() -> Any:
-    """torch if the program uses a GPU through it; never imported here. A virtual device queues nothing."""
+    """Return torch if the program uses a GPU through it; never imported here. A virtual device queues nothing."""
     if os.environ.get(ENV_VIRTUAL_CUDA):
         return None
     torch = sys.modules.get("torch")
@@ -252,7 +252,7 @@ def _torch_with_gpu() -> Any:
 
 
 def _is_capturing() -> bool:
-    """Whether a CUDA graph is being captured."""
+    """Tell whether a CUDA graph is being captured."""
     torch = _torch_with_gpu()
     return torch is not None and bool(torch.cuda.is_current_stream_capturing())
 

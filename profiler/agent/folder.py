@@ -40,7 +40,7 @@ class SourceFolder:
         self._metadata_writes = count()
 
     def is_ours(self) -> bool:
-        """Whether this process owns the folder: a fork inherits its parent's, and may not write to it."""
+        """Tell whether this process owns the folder: a fork inherits its parent's, and may not write to it."""
         return self.pid == os.getpid()
 
     def make(self) -> None:
@@ -82,7 +82,7 @@ class SourceFolder:
                 warn(f"recording stopped: {getattr(error, 'strerror', None) or self.failed}; the program goes on")
 
     def is_released(self) -> bool:
-        """Whether enough has been recorded: the process is to go on without being recorded."""
+        """Tell whether enough has been recorded: the process is to go on without being recorded."""
         return os.path.exists(self.path.parent / tables.RELEASED)  # noqa: PTH110 - Path.exists raises for some errors
 
     def stop_if_run_ended(self) -> None:
@@ -245,7 +245,7 @@ class InternedTexts(dict[Any, int]):
         return self.intern(key)
 
     def intern(self, key: Any, make_line: Callable[[], Mapping[str, Any]] | None = None) -> int:
-        """The number of `key`.
+        """Return the number of `key`.
 
         :param make_line: returns what the file says of it; by default the key is its text.
         """

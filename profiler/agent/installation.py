@@ -91,8 +91,8 @@ def _remove_finder(finder: object) -> None:
 
 
 def load_hooks(level: str) -> list[Hook]:
-    """The hooks of that level: the `PLUGIN`, or the `PLUGINS`, of every module in the folder hooks, by name. A module
-    that cannot load is reported."""
+    """Return the hooks of that level: the `PLUGIN`, or the `PLUGINS`, of every module in the folder hooks, by name. A
+    module that cannot load is reported."""
     package = f"{__name__.rpartition('.')[0]}.{_HOOKS}"  # our package has another name in a recorded program
     hooks: list[Hook] = []
     marks_only = bool(os.environ.get(ENV_MARKS_ONLY))

@@ -83,7 +83,7 @@ class Patch:
     wrapper: Any
 
     def is_active(self) -> bool:
-        """Whether nobody has replaced our wrapper since."""
+        """Tell whether nobody has replaced our wrapper since."""
         return vars(self.owner).get(self.name) is self.wrapper
 
     def undo(self) -> None:
@@ -123,7 +123,7 @@ def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> N
 
 
 def _home(owner: Any, name: str, original: Any) -> tuple[tuple[ModuleType, str], ...]:
-    """The module that defines a function and its name there, if `owner` is another one."""
+    """Return the module that defines a function and its name there, if `owner` is another one."""
     if not isinstance(owner, ModuleType) or not isinstance(original, FunctionType):
         return ()
     home, home_name = sys.modules.get(original.__module__ or ""), original.__qualname__
@@ -133,7 +133,7 @@ def _home(owner: Any, name: str, original: Any) -> tuple[tuple[ModuleType, str],
 
 
 def _is_importable(function: Any) -> bool:
-    """Whether its module has it under its name."""
+    """Tell whether its module has it under its name."""
     value: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for part in function.__qualname__.split("."):
         value = getattr(value, part, None)
@@ -146,12 +146,12 @@ def on_unpatch(undo: Callable[[], object]) -> None:
 
 
 def patch_count() -> int:
-    """Number of patches and registrations."""
+    """Return the number of patches and registrations."""
     return len(_undos)
 
 
 def patches() -> list[Patch]:
-    """All replaced functions, in the order in which they were replaced."""
+    """Return all replaced functions, in the order in which they were replaced."""
     return [patch for patch in _undos if isinstance(patch, Patch)]
 
 
@@ -171,12 +171,12 @@ _user_files: Final[dict[str, bool]] = {}
 
 
 def is_user_code(code: CodeType) -> bool:
-    """Whether code belongs to the user: not to a library, the standard library or this package."""
+    """Tell whether code belongs to the user: not to a library, the standard library or this package."""
     return is_user_file(code.co_filename)
 
 
 def is_user_file(file: str) -> bool:
-    """The same for a file of source code."""
+    """Return the same for a file of source code."""
     cached = _user_files.get(file)
     if cached is None:
         if len(_user_files) >= _MAX_FILES:  # a program that makes code without end
@@ -187,14 +187,14 @@ def is_user_file(file: str) -> bool:
 
 
 def is_beneath_libraries(file: str) -> bool:
-    """Whether a file that is not the user's belongs to torch or to Python itself, or was generated."""
+    """Tell whether a file that is not the user's belongs to torch or to Python itself, or was generated."""
     torch = getattr(sys.modules.get("torch"), "__file__", None) or "torch"
     is_standard = file.startswith(_STANDARD) and "-packages/" not in file
     return is_standard or file.startswith(("<", f"{os.path.dirname(torch)}/")) or "/torchinductor_" in file  # noqa: PTH120
 
 
 def caller(depth: int) -> FrameType | None:
-    """The frame `depth` callers out from the caller; None if there is none (atexit, a new thread)."""
+    """Return the frame `depth` callers out from the caller; None if there is none (atexit, a new thread)."""
     try:
         return sys._getframe(depth + 1)
     except ValueError:
@@ -202,7 +202,7 @@ def caller(depth: int) -> FrameType | None:
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of the user's code, from `frame` outward; `frame` itself if there is none."""
+    """Return the innermost frame of the user's code, from `frame` outward; `frame` itself if there is none."""
     current = frame
     while current is not None and not is_user_code(current.f_code):
         current = current.f_back
@@ -210,13 +210,13 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def user_line(frame: FrameType | None) -> dict[str, Any] | None:
-    """The innermost line of the user's code from a frame outward; None where there is none."""
+    """Return the innermost line of the user's code from a frame outward; None where there is none."""
     frame = user_frame(frame)
     return code_line(frame.f_code, frame.f_lineno) if frame is not None and is_user_code(frame.f_code) else None
 
 
 def code_line(code: CodeType, line: int) -> dict[str, Any]:
-    """A line of code as facts have it: file, line, function."""
+    """Return a line of code as facts have it: file, line, function."""
     return {"file": code.co_filename, "line": line, "function": code.co_qualname}
 
 
@@ -228,7 +228,7 @@ def own_code(function: Any) -> CodeType | None:
 
 
 def creation(frame: FrameType | None) -> dict[str, Any]:
-    """The line of the user's code that made an object, and its variable: file, line, function and variable.
+    """Return the line of the user's code that made an object, and its variable: file, line, function and variable.
 
     Empty where a library made it, whose line the user cannot change.
 
@@ -246,7 +246,7 @@ def creation(frame: FrameType | None) -> dict[str, Any]:
 
 
 def assigned_variable(code: CodeType, instruction: int) -> str:
-    """The variable or attribute that the result of a call is assigned to, as the program writes it; empty: none.
+    """Return the variable or attribute that the result of a call is assigned to, as the program writes it; empty: none.
 
     Takes 1 ms for 500 lines of code.
 

@@ -310,7 +310,7 @@ class Recorder:
                 total = added
 
     def tally(self, name: str, site: int) -> Tally:
-        """A new tally, whose first two numbers callers increase: that is the fastest way of recording a call."""
+        """Return a new tally, whose first two numbers callers increase: that is the fastest way of recording a call."""
         if len(self._tallies) >= _MAX_TALLIES:
             self.forget_lines()
         tally = [0, 0, self.names[name], site]

@@ -65,7 +65,8 @@ class ResultWriter:
 
 
 def describe_result(name: str, value: Any, rtol: float, atol: float, margins: Any) -> dict[str, Any]:
-    """The stored form of a result: number of values, some or all of them, and a checksum of all if they are integers.
+    """Return the stored form of a result: number of values, some or all of them, and a checksum of all if they are
+    integers.
 
     :raises TypeError: it holds something else than real numbers.
     :raises ValueError: it is empty, or `margins` has another length.
@@ -96,14 +97,14 @@ def describe_result(name: str, value: Any, rtol: float, atol: float, margins: An
 
 
 def _at(numbers: Any, positions: Sequence[int]) -> Any:
-    """The numbers at these positions."""
+    """Return the numbers at these positions."""
     if len(positions) == len(numbers):
         return numbers
     return numbers[list(positions)] if hasattr(numbers, "dtype") else [numbers[position] for position in positions]
 
 
 def _flatten(value: Any) -> Any:
-    """A list of numbers, or a one-dimensional array on the host."""
+    """Return a list of numbers, or a one-dimensional array on the host."""
     if hasattr(value, "detach"):  # a tensor of torch; the copy of one on a GPU waits for the GPU
         value = value.detach().cpu()
         value = value.float().numpy() if str(value.dtype) in ("torch.bfloat16", "torch.float16") else value.numpy()

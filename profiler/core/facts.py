@@ -39,12 +39,12 @@ UNKNOWN_CHANGES: Final = "+unknown"
 
 
 def repository_folder(folder: Path) -> Path | None:
-    """The nearest folder with a .git at or above `folder`; None where there is none."""
+    """Return the nearest folder with a .git at or above `folder`; None where there is none."""
     return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
 
 
 def fact_rows(facts: Mapping[str, Any], prefix: str = "", skip: Sequence[str] = ()) -> dict[str, str]:
-    """A mapping and those within it as name -> text, without unknown and internal facts."""
+    """Return a mapping and those within it as name -> text, without unknown and internal facts."""
     rows: dict[str, str] = {}
     for key, value in facts.items():
         name = f"{prefix}{key}".replace("_", " ")
@@ -77,7 +77,7 @@ def with_python(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def program(argv: Sequence[str]) -> str:
-    """The Python script or module that a command runs, of a launcher the one that it starts; empty for none."""
+    """Return the Python script or module that a command runs, of a launcher the one that it starts; empty for none."""
     words = iter(argv)
     for word in words:
         name = word.rpartition("/")[2]
@@ -91,7 +91,7 @@ def program(argv: Sequence[str]) -> str:
 
 
 def _started_by_python(words: Iterator[str]) -> str:
-    """The script or the module that follows the options of Python."""
+    """Return the script or the module that follows the options of Python."""
     for word in words:
         # single letters may be combined, and what follows c, m, W and X belongs to them
         letter = next((char for char in word[1:] if char in "cmWX"), "") if re.match("-[^-]", word) else ""
@@ -116,23 +116,23 @@ def _started_by_launcher(words: Iterator[str]) -> str:
 
 
 def is_plain_python(argv: Sequence[str]) -> bool:
-    """Whether a command is Python with a program, without a launcher such as torchrun."""
+    """Tell whether a command is Python with a program, without a launcher such as torchrun."""
     names = [word.rpartition("/")[2] for word in argv]
     return is_python(names[0]) and _LAUNCHERS.isdisjoint(names) if names else False
 
 
 def is_python(word: str) -> bool:
-    """Whether a word of a command names an interpreter."""
+    """Tell whether a word of a command names an interpreter."""
     return _PYTHON.fullmatch(word.rpartition("/")[2]) is not None
 
 
 def starts_programs(word: str) -> bool:
-    """Whether a word of a command is Python or a launcher."""
+    """Tell whether a word of a command is Python or a launcher."""
     return word.rpartition("/")[2] in _LAUNCHERS or is_python(word)
 
 
 def program_name(argv: Sequence[str]) -> str:
-    """A short name of a command: the script, the module after -m, or the program."""
+    """Return a short name of a command: the script, the module after -m, or the program."""
     name = Path(argv[0]).name
     started = program(argv) if starts_programs(name) else ""
     return started.rpartition("/")[2].removesuffix(".py") or (name if is_python(name) else Path(name).stem)

@@ -256,7 +256,7 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a regular file.
+    """Return the content of a regular file.
 
     :raises FileNotFoundError: there is none.
     :raises ProfilerError: as `open_file`, or the reading fails.
@@ -269,7 +269,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file.
+    """Return the value of a JSON file.
 
     :raises FileNotFoundError: there is none.
     :raises ProfilerError: as `read_bytes`.

@@ -118,7 +118,8 @@ def run_git(
 
 
 def read_git(folder: Path, arguments: Sequence[str], seconds: float) -> str | None:
-    """What git prints in a repository that may be other people's; None where it fails or takes longer than `seconds`.
+    """Return what git prints in a repository that may be other people's; None where it fails or takes longer than
+    `seconds`.
 
     No program that the repository names is run, filters included, and nothing is fetched. Without its filter, a file
     whose content git has to read again differs from its commit.

@@ -86,7 +86,8 @@ _DRIVER: Final = Path("/proc/driver/nvidia/version")
 
 
 def virtual_devices(number: int | None, card: str) -> str:
-    """Number and name of the devices that `--virtual-cuda` and `--card` ask for, as in `1:h100`; empty: none.
+    """Return the number and name of the devices that `--virtual-cuda` and `--card` ask for, as in `1:h100`; empty:
+    none.
 
     :raises ProfilerError: the number is below 1, or programs see a real GPU here.
     """
@@ -101,7 +102,7 @@ def virtual_devices(number: int | None, card: str) -> str:
 
 
 def _has_gpu() -> bool:
-    """Whether programs see a GPU of NVIDIA on this machine."""
+    """Tell whether programs see a GPU of NVIDIA on this machine."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")  # as CUDA reads it
     return visible and _DRIVER.exists()
 
@@ -113,12 +114,12 @@ REQUIRED: Final = ("numpy", "rich", "psutil", "pydantic", "jinja2", "scipy")
 
 
 def missing_packages(find: Callable[[str], object] = importlib.util.find_spec) -> tuple[str, ...]:
-    """The packages of REQUIRED that this Python cannot import; nothing is imported."""
+    """Return the packages of REQUIRED that this Python cannot import; nothing is imported."""
     return tuple(name for name in REQUIRED if not find(name))
 
 
 def install_hint(names: tuple[str, ...]) -> str:
-    """A line that says what is missing and how to install it.
+    """Return a line that says what is missing and how to install it.
 
     `numpy and rich are missing in /usr/bin/python3: /usr/bin/python3 -m pip install numpy rich`
     """

@@ -164,13 +164,13 @@ def _says_secret(name: str) -> bool:
 
 
 def _is_harmless(name: str, value: str) -> bool:
-    """Whether the value of a name that says a secret is an amount, a switch, or a plain word about data."""
+    """Tell whether the value of a name that says a secret is an amount, a switch, or a plain word about data."""
     is_amount = _NUMBER.fullmatch(value) and not _QUANTITIES.isdisjoint(_words(name))
     return bool(is_amount) or value.lower() in _SWITCHES or (_is_of_data(name) and _PLAIN.fullmatch(value) is not None)
 
 
 def _is_of_data(name: str) -> bool:
-    """Whether the key or token that a name says may be one of the data. What is before a dot names its owner."""
+    """Tell whether the key or token that a name says may be one of the data. What is before a dot names its owner."""
     words = _words(name.rpartition(".")[2])
     says = set(filter(_SECRET.fullmatch, words))
     return says <= _MAY_BE_DATA and not _OF_DATA.isdisjoint(words) and not _ACCESS.search(" ".join(words))
@@ -181,13 +181,13 @@ def _words(name: str) -> list[str]:
 
 
 def _started(command: Sequence[str]) -> str:
-    """The script or module that is a word of a command; empty where it is in a text for a shell."""
+    """Return the script or module that is a word of a command; empty where it is in a text for a shell."""
     started = program(command)
     return "" if any(map(str.isspace, started)) or started not in command else started
 
 
 def _program_only(command: Sequence[str]) -> tuple[str, ...]:
-    """The words that start the program, and MASK for all others."""
+    """Return the words that start the program, and MASK for all others."""
     started = _started(command)
     kept: list[str] = []
     for word in reversed(command[: command.index(started) + 1] if started else command[:1]):
@@ -234,7 +234,8 @@ def _in_source(line: str, mask: str) -> str:
 
 
 def _in_text(names: re.Pattern[str], text: str, mask: str) -> str:
-    """A text with `mask` in place of the value of each secret name. What others have may itself contain such names."""
+    """Return a text with `mask` in place of the value of each secret name. What others have may itself contain such
+    names."""
     text = _BY_FORM.sub(mask, text)
     if names is _IN_TEXT:
         text = _LOGIN.sub(mask, text)
@@ -253,7 +254,7 @@ def _in_text(names: re.Pattern[str], text: str, mask: str) -> str:
 
 
 def _without_value(name: str, text: str, found: re.Match[str], mask: str) -> tuple[str, int]:
-    """What stands for the value after a name in a text, and where it ends."""
+    """Return what stands for the value after a name in a text, and where it ends."""
     value = _VALUE.match(text, found.end())
     if value is None or _is_harmless(name, value["quoted"] if value["quote"] else _ITEM_END.split(value["plain"])[0]):
         return "", found.end()
@@ -265,7 +266,7 @@ def _without_value(name: str, text: str, found: re.Match[str], mask: str) -> tup
 
 
 def _without_literals(name: str, text: str, found: re.Match[str], mask: str) -> tuple[str, int]:
-    """What stands for the literals after a name in a line of Python, and where they end."""
+    """Return what stands for the literals after a name in a line of Python, and where they end."""
     shown, end = "", found.end()
     in_brackets = found[0].rstrip(string.ascii_letters).endswith(("(", "["))
     while (value := _LITERAL.match(text, end)) and not _is_harmless(name, value["quoted"]):

@@ -56,12 +56,12 @@ class Counter:
         return counter_unit(self.name)
 
     def noun(self, amount: float = 2.0) -> str:
-        """The name of what is counted, in the singular or plural that `amount` requires."""
+        """Return the name of what is counted, in the singular or plural that `amount` requires."""
         return self.singular if self.unit or math.isclose(abs(amount), 1) else self.plural
 
 
 def counter_unit(name: str) -> str:
-    """The unit of a counter, by the ending of its name: bytes, ns, or nothing for a plain count."""
+    """Return the unit of a counter, by the ending of its name: bytes, ns, or nothing for a plain count."""
     return next((unit for unit in ("bytes", "ns") if name.endswith(f"_{unit}")), "")
 
 
@@ -83,7 +83,7 @@ NUMBER: Final = "number"
 
 
 def counter_period(name: str) -> str:
-    """What an amount of a counter belongs to: `per step`, `per evaluation`, `until the first step ended`."""
+    """Return what an amount of a counter belongs to: `per step`, `per evaluation`, `until the first step ended`."""
     period = next((text for prefix, text in _PERIODS.items() if name.startswith(prefix)), "per step")
     return "per step" if name.endswith(NUMBER) else period
 
@@ -202,17 +202,17 @@ _POSITIONS: Final = {metric.name: position for position, metric in enumerate(MET
 
 
 def find_counter(name: str) -> Counter | None:
-    """The counter of that name, or None for one that a program counts of its own accord."""
+    """Return the counter of that name, or None for one that a program counts of its own accord."""
     return _COUNTERS_BY_NAME.get(name)
 
 
 def find_metric(name: str) -> Metric | None:
-    """The metric of that name, or None for one that a program gauges or counts of its own accord."""
+    """Return the metric of that name, or None for one that a program gauges or counts of its own accord."""
     return _METRICS_BY_NAME.get(name)
 
 
 def label(name: str) -> str:
-    """The title of a metric's row; where the registry lacks it, its name as words."""
+    """Return the title of a metric's row; where the registry lacks it, its name as words."""
     metric = _METRICS_BY_NAME.get(name)
     if metric is not None:
         return metric.label
@@ -220,24 +220,25 @@ def label(name: str) -> str:
 
 
 def is_share(name: str) -> bool:
-    """Whether the metric lies between 0 and 1 and reads better as a percentage."""
+    """Tell whether the metric lies between 0 and 1 and reads better as a percentage."""
     metric = _METRICS_BY_NAME.get(name)
     return metric is not None and metric.is_share
 
 
 def is_final(name: str) -> bool:
-    """Whether the last value of a run counts, and not its mean."""
+    """Tell whether the last value of a run counts, and not its mean."""
     metric = _METRICS_BY_NAME.get(name)
     return metric is not None and metric.is_final
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Names in the order of the registry; those that it lacks follow by name."""
+    """Return names in the order of the registry; those that it lacks follow by name."""
     return tuple(sorted(set(names), key=lambda name: (_POSITIONS.get(name, len(METRICS)), name)))
 
 
 def is_constant(name: str, low: float, high: float) -> bool:
-    """Whether the ends of an interval say nothing: they are equal, or those of a counter differ by where runs ended."""
+    """Tell whether the ends of an interval say nothing: they are equal, or those of a counter differ by where runs
+    ended."""
     return low == high or (name.endswith(PER_STEP) and high < low * (1 + _EXACT_TO))
 
 

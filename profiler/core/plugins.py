@@ -30,7 +30,7 @@ _Result = TypeVar("_Result")
 
 
 def discover(package: str) -> tuple[Any, ...]:
-    """The `PLUGIN`, or the `PLUGINS`, of every module in `package`, sorted by `name`.
+    """Return the `PLUGIN`, or the `PLUGINS`, of every module in `package`, sorted by `name`.
 
     Modules whose name begins with an underscore are helpers, not plug-ins. Imports every module of the package,
     so these keep heavy imports inside their functions.
@@ -63,7 +63,7 @@ def _load(path: str) -> ModuleType:
 
 @cache
 def entry_points(group: str) -> dict[str, Any]:
-    """The objects of the entry-point group `training_profiler.GROUP` by name, sorted by it.
+    """Return the objects of the entry-point group `training_profiler.GROUP` by name, sorted by it.
 
     An entry point that cannot be loaded is reported in one line and left out.
     """
@@ -85,7 +85,8 @@ def _load_object(target: str) -> Any:
 
 
 def _checkout_text() -> str:
-    """The pyproject.toml beside this package: a clone has its entry points without being installed; '' elsewhere."""
+    """Return the pyproject.toml beside this package: a clone has its entry points without being installed; ''
+    elsewhere."""
     with suppress(OSError):
         text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
         return text if f'name = "{PROJECT}"' in text else ""
@@ -94,7 +95,7 @@ def _checkout_text() -> str:
 
 @cache
 def _installed_texts(path: tuple[str, ...], *, is_clone: bool) -> tuple[str, ...]:
-    """The entry_points.txt files below the folders of `path`, in that order, that mention this project.
+    """Return the entry_points.txt files below the folders of `path`, in that order, that mention this project.
 
     importlib.metadata finds the same, but importing it would take a fifth of the time of `--help`.
 
@@ -113,7 +114,7 @@ def _installed_texts(path: tuple[str, ...], *, is_clone: bool) -> tuple[str, ...
 
 
 def entries_of(text: str, group: str) -> dict[str, str]:
-    """The entry points `name = target` of a group in an entry_points.txt or a pyproject.toml."""
+    """Return the entry points `name = target` of a group in an entry_points.txt or a pyproject.toml."""
     head = rf'^\[(?:project\.entry-points\.")?{re.escape(_PREFIX + group)}"?\]$'
     section = re.search(rf"{head}(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)
     lines = section[1].splitlines() if section else []

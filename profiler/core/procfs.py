@@ -91,7 +91,7 @@ class CpuTimes(NamedTuple):
 
 
 def read_stat(pid: int, tid: int | None = None, proc: Folder = PROC) -> ProcessStat | None:
-    """The state of process `pid`, or of its thread `tid`."""
+    """Return the state of process `pid`, or of its thread `tid`."""
     thread = "" if tid is None else f"/task/{tid}"
     try:
         head, _, tail = _read(f"{proc}/{pid}{thread}/stat").rpartition(b")")  # a name may contain blanks and brackets
@@ -112,7 +112,7 @@ def read_stat(pid: int, tid: int | None = None, proc: Folder = PROC) -> ProcessS
 
 
 def read_faults(pid: int, tid: int, proc: Folder = PROC) -> Faults | None:
-    """The page faults of a thread; None if it has ended."""
+    """Return the page faults of a thread; None if it has ended."""
     try:
         fields = _read(f"{proc}/{pid}/task/{tid}/stat").rpartition(b")")[2].split()
         return Faults(int(fields[7]), int(fields[12]) / CLOCK_TICKS)
@@ -121,13 +121,14 @@ def read_faults(pid: int, tid: int, proc: Folder = PROC) -> Faults | None:
 
 
 def is_alive(pid: int, start_ticks: int | None = None) -> bool:
-    """Whether `pid` still runs (a zombie does not) and, where a start is given, is the process that started then."""
+    """Tell whether `pid` still runs (a zombie does not) and, where a start is given, is the process that started
+    then."""
     stat = read_stat(pid)
     return stat is not None and stat.state not in ENDED_STATES and start_ticks in {None, stat.start_ticks}
 
 
 def read_arguments(pid: int, proc: Folder = PROC) -> tuple[str, ...]:
-    """The command line of `pid` without its empty words, with secrets masked."""
+    """Return the command line of `pid` without its empty words, with secrets masked."""
     try:
         words = _read(f"{proc}/{pid}/cmdline").split(b"\0")
     except OSError:
@@ -136,7 +137,7 @@ def read_arguments(pid: int, proc: Folder = PROC) -> tuple[str, ...]:
 
 
 def read_environment(pid: int, proc: Folder = PROC) -> dict[str, str]:
-    """The environment with which `pid` was started; empty when it belongs to another user."""
+    """Return the environment with which `pid` was started; empty when it belongs to another user."""
     try:
         entries = _read(f"{proc}/{pid}/environ").split(b"\0")
     except OSError:
@@ -145,7 +146,7 @@ def read_environment(pid: int, proc: Folder = PROC) -> dict[str, str]:
 
 
 def read_status(pid: int, field: str, proc: Folder = PROC) -> str:
-    """A field of /proc/PID/status, such as `Uid`; '' when there is none."""
+    """Return a field of /proc/PID/status, such as `Uid`; '' when there is none."""
     prefix = field.encode() + b":"
     with suppress(OSError):
         for line in _read(f"{proc}/{pid}/status").splitlines():
@@ -161,7 +162,8 @@ def peak_rss(pid: int, proc: Folder = PROC) -> int | None:
 
 
 def anonymous_memory(pid: int, proc: Folder = PROC) -> int | None:
-    """Resident memory in bytes that is not of files, without reading all of /proc/PID/status; None if it has ended."""
+    """Return the resident memory in bytes that is not of files, without reading all of /proc/PID/status; None if it has
+    ended."""
     with suppress(OSError, ValueError, IndexError):
         _, resident, of_files, *_ = (int(pages) for pages in _read(f"{proc}/{pid}/statm").split())
         return (resident - of_files) * _PAGE_BYTES
@@ -169,7 +171,7 @@ def anonymous_memory(pid: int, proc: Folder = PROC) -> int | None:
 
 
 def is_python(pid: int) -> bool:
-    """Whether the program that runs as `pid` is a Python interpreter, by the name of its file."""
+    """Tell whether the program that runs as `pid` is a Python interpreter, by the name of its file."""
     with suppress(OSError):
         return os.path.basename(os.readlink(f"{PROC}/{pid}/exe")).startswith("python")  # noqa: PTH115, PTH119
     return False
@@ -179,12 +181,12 @@ def is_python(pid: int) -> bool:
 
 
 def all_processes(proc: Folder = PROC) -> dict[int, ProcessStat]:
-    """All processes by PID; takes some ms."""
+    """Return all processes by PID; takes some ms."""
     return {pid: stat for pid in pids(proc) if (stat := read_stat(pid, proc=proc)) is not None}
 
 
 def pids(proc: Folder = PROC) -> list[int]:
-    """The PIDs of all processes."""
+    """Return the PIDs of all processes."""
     return [int(name) for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - pathlib takes three times as long
 
 
@@ -199,7 +201,7 @@ def process_tree(pid: int, proc: Folder = PROC) -> list[int]:
 
 
 def descendants(pid: int, proc: Folder = PROC) -> list[int]:
-    """The processes below `pid`, generation by generation."""
+    """Return the processes below `pid`, generation by generation."""
     return process_tree(pid, proc)[1:]
 
 
@@ -242,7 +244,8 @@ _FUTEX_OPERATION: Final = 0x7F
 
 
 def blocked_in(pid: int, tid: int, proc: Folder = PROC) -> BlockedIn | None:
-    """What a thread is blocked in now, 10 µs; None where it may not be read, or the machine's calls are not known."""
+    """Return what a thread is blocked in now, 10 µs; None where it may not be read, or the machine's calls are not
+    known."""
     numbers = _SYSTEM_CALLS.get(os.uname().machine)
     try:
         words = _read(f"{proc}/{pid}/task/{tid}/syscall").split()
@@ -266,7 +269,7 @@ def blocked_in(pid: int, tid: int, proc: Folder = PROC) -> BlockedIn | None:
 
 
 def _blocked_reading(call: int, descriptor: str) -> BlockedIn:
-    """Whether a system call reads a file or a socket.
+    """Tell whether a system call reads a file or a socket.
 
     :param descriptor: the link to the file of its first argument, if that is a file descriptor.
     """
@@ -286,7 +289,7 @@ def _blocked_reading(call: int, descriptor: str) -> BlockedIn:
 
 
 def thread_name(pid: int, tid: int, proc: Folder = PROC) -> str:
-    """The operating system's name of a thread."""
+    """Return the operating system's name of a thread."""
     try:
         return _read(f"{proc}/{pid}/task/{tid}/comm").decode(errors="replace").strip()
     except OSError:
@@ -302,12 +305,12 @@ def thread_states(pid: int, proc: Folder = PROC) -> set[str]:
 
 
 def uptime() -> float:
-    """Seconds since boot, on the clock of a process's start."""
+    """Return the seconds since boot, on the clock of a process's start."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def cpu_times(proc: Folder = PROC) -> CpuTimes | None:
-    """The CPU time of the machine since boot (first line of /proc/stat)."""
+    """Return the CPU time of the machine since boot (first line of /proc/stat)."""
     try:
         ticks = [int(word) for word in _read(f"{proc}/stat").partition(b"\n")[0].split()[1 : _CPU_FIELDS + 1]]
         return CpuTimes(sum(ticks), ticks[3] + ticks[4], ticks[7], ticks[1])
@@ -316,7 +319,7 @@ def cpu_times(proc: Folder = PROC) -> CpuTimes | None:
 
 
 def available_memory(proc: Folder = PROC) -> int | None:
-    """Bytes of memory that programs can still get (/proc/meminfo)."""
+    """Return the bytes of memory that programs can still get (/proc/meminfo)."""
     try:
         words = _read(f"{proc}/meminfo").partition(b"MemAvailable:")[2].split()
         return 1024 * int(words[0])

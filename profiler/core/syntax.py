@@ -15,12 +15,12 @@ _COMPUTING: Final = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscrip
 
 
 def parsed_line(source: str) -> ast.Module | None:
-    """The syntax tree of a line; None where it is only a part of a statement."""
+    """Return the syntax tree of a line; None where it is only a part of a statement."""
     return _parsed(source.strip())
 
 
 def statements(source: str) -> Iterator[range]:
-    """The lines of each statement of a file that computes something, except definitions; of a block, those of its
+    """Yield the lines of each statement of a file that computes something, except definitions; of a block, those of its
     head."""
     tree = _parsed(source)
     for node in ast.walk(tree) if tree else ():
@@ -41,8 +41,8 @@ class Block(NamedTuple):
 
 
 def block_of(source: str, line: int) -> Block | None:
-    """The lines of a function that run only if a line of it does; None where there is no such statement, or the source
-    is nested too deeply."""
+    """Return the lines of a function that run only if a line of it does; None where there is no such statement, or the
+    source is nested too deeply."""
     try:
         return _block_of(source, line)
     except RecursionError:  # an `elif` is nested in the one above it
@@ -70,7 +70,7 @@ def _block_of(source: str, line: int) -> Block | None:
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """The lists of statements of a statement, also those of its handlers and cases."""
+    """Yield the lists of statements of a statement, also those of its handlers and cases."""
     for _, value in ast.iter_fields(node):
         if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
             yield value
@@ -85,7 +85,7 @@ def _has_line(statement: ast.stmt, line: int) -> bool:
 
 
 def _leaves(statement: ast.stmt, *, in_loop: bool = False) -> bool:
-    """Whether a statement may leave out the ones that follow it."""
+    """Tell whether a statement may leave out the ones that follow it."""
     if isinstance(statement, ast.Return):
         return True
     if isinstance(statement, (ast.Break, ast.Continue)):
@@ -105,14 +105,14 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 def line_nodes(source: str) -> Iterator[ast.AST]:
-    """All nodes of the syntax tree of a line, also of one that begins a block, such as `with open(path) as file:`, or
-    that is all between the brackets of a comprehension; none where it is another part of a statement."""
+    """Yield all nodes of the syntax tree of a line, also of one that begins a block, such as `with open(path) as
+    file:`, or that is all between the brackets of a comprehension; none where it is another part of a statement."""
     tree = parsed_line(source) or parsed_line(f"{source.strip()}\n pass") or parsed_line(f"[{source.strip()}]")
     yield from ast.walk(tree) if tree else ()
 
 
 def called_functions(source: str) -> list[str]:
-    """The functions that a line calls, as the line names them, such as `torch.cat`."""
+    """Return the functions that a line calls, as the line names them, such as `torch.cat`."""
     return [ast.unparse(node.func) for node in line_nodes(source) if isinstance(node, ast.Call)]
 
 

@@ -37,7 +37,7 @@ def ascii_text(text: str) -> str:
 
 
 def called_as() -> str:
-    """How this program was called, for commands to copy: `training-profiler` or `python -m profiler`."""
+    """Tell how this program was called, for commands to copy: `training-profiler` or `python -m profiler`."""
     return PROGRAM if PurePath(sys.argv[0] if sys.argv else "").name == PROGRAM else "python -m profiler"
 
 

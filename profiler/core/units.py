@@ -44,7 +44,7 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes in decimal units: 1.20 MB, 512 B."""
+    """Return the bytes in decimal units: 1.20 MB, 512 B."""
     return _scaled(value, _BYTES, " ")
 
 
@@ -54,13 +54,13 @@ def ratio(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share of 1 as a percentage with two significant digits: 61%, 4.2%, 0.31%."""
+    """Return a share of 1 as a percentage with two significant digits: 61%, 4.2%, 0.31%."""
     percent = value * 100
     return (f"{percent:.0f}" if abs(percent) >= 9.95 else significant(percent, 2)) + "%"
 
 
 def count(value: float) -> str:
-    """A count or a mean of counts: integers in full, such as 6,000, others as 0.333 or 12,346."""
+    """Return a count or a mean of counts: integers in full, such as 6,000, others as 0.333 or 12,346."""
     if math.isfinite(value) and (float(value).is_integer() or abs(value) >= 1000):
         return f"{round(value):,}"
     return significant(value)
@@ -78,7 +78,7 @@ def rate(value: float, unit: str) -> str:
 
 
 def plain(value: float, unit: str) -> str:
-    """A value with any other unit: 1.20 cores."""
+    """Return a value with any other unit: 1.20 cores."""
     return f"{significant(value)} {unit}".rstrip()
 
 
@@ -113,5 +113,5 @@ def _scaled(value: float, scale: tuple[tuple[float, str], ...], space: str) -> s
 
 
 def shorten(text: str, characters: int) -> str:
-    """The text, or its beginning and `...` where it is longer."""
+    """Return the text, or its beginning and `...` where it is longer."""
     return text if len(text) <= characters else text[: characters - 3] + "..."

@@ -42,7 +42,7 @@ def virtual_cuda(devices: int = 1, card: str = "h100") -> Iterator[Counts]:
 
 
 def has_used_memory() -> bool:
-    """Whether the program had a tensor on the current virtual device."""
+    """Tell whether the program had a tensor on the current virtual device."""
     import torch
 
     return torch.cuda.max_memory_allocated() > 0

@@ -33,7 +33,7 @@ _REPLACED: Final = frozenset({"backend", "mode", "options", "fullgraph"})
 
 
 def compile_replacement(mode: VirtualMode, undos: list[Callable[[], object]]) -> Callable[..., Any]:
-    """A function in the place of torch.compile, which changes Dynamo when it is first called.
+    """Return a function in the place of torch.compile, which changes Dynamo when it is first called.
 
     :param undos: gets functions that take back the changes.
     """
@@ -114,7 +114,7 @@ def _change_dynamo(mode: VirtualMode, undos: list[Callable[[], object]]) -> None
 
 
 def _tracing_mode(machine: Machine) -> VirtualMode:
-    """A mode for tensors without values, which use no memory and whose copies and waits do not count."""
+    """Return a mode for tensors without values, which use no memory and whose copies and waits do not count."""
     own = Machine(len(machine.devices), machine.card, lambda *_: None)
     own.share_current_device(machine)
     return VirtualMode(own)
@@ -184,7 +184,7 @@ def _strided(values: Any) -> list[torch.Tensor]:
 
 
 def graph_class(mode: VirtualMode) -> type:
-    """The class in the place of torch.cuda.CUDAGraph."""
+    """Return the class in the place of torch.cuda.CUDAGraph."""
 
     class CUDAGraph:
         """The operators of a capture."""
@@ -228,7 +228,7 @@ def graph_class(mode: VirtualMode) -> type:
             """A capture needs no further preparation."""
 
         def pool(self) -> Any:
-            """The identity of the memory pool."""
+            """Return the identity of the memory pool."""
             return _POOL
 
         def register_generator_state(self, generator: Any) -> None:

@@ -105,7 +105,7 @@ class ReadMode(VirtualMode):
                     view.virtual_place = CPU  # type: ignore[attr-defined]
 
     def _would_lie_on_device(self, args: Arguments, options: Mapping[str, Any] | None) -> bool:
-        """Whether the result of a function with these arguments would."""
+        """Tell whether the result of a function with these arguments would."""
         if self.device_among(args):
             return True
         if not options:
@@ -115,7 +115,7 @@ class ReadMode(VirtualMode):
         return options.get("device") is not None and not self._names_host()
 
     def device(self, tensor: Tensor) -> torch.device | None:
-        """The marker, of a tensor that would lie on the device."""
+        """Return the marker, of a tensor that would lie on the device."""
         device: Any = device_of(tensor)
         if isinstance(device, _Parts):
             place = getattr(tensor, "virtual_place", device.rest)
@@ -179,7 +179,8 @@ class ReadMode(VirtualMode):
         self.mark(result, self._marker if to_device else CPU)
 
     def _names_host(self) -> bool:
-        """Whether the program's line that calls this function names the CPU itself, or a library's line in between."""
+        """Tell whether the program's line that calls this function names the CPU itself, or a library's line in
+        between."""
         frame = sys._getframe(1)
         while frame.f_code.co_filename == __file__ and frame.f_back is not None:
             frame = frame.f_back
@@ -205,7 +206,7 @@ class ReadMode(VirtualMode):
 
 
 def _names_device(args: Arguments, options: Mapping[str, Any]) -> bool:
-    """Whether a call of `to` names a device, or a tensor on one, and not only a dtype."""
+    """Tell whether a call of `to` names a device, or a tensor on one, and not only a dtype."""
     target = args[1] if len(args) > 1 else options.get("device", options.get("other"))
     return isinstance(target, (str, torch.device))
 
@@ -323,13 +324,13 @@ class _Open:
 
 
 def _writes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether `open` opens a file for writing. It refuses itself what is no mode."""
+    """Tell whether `open` opens a file for writing. It refuses itself what is no mode."""
     mode = args[1] if len(args) > 1 else kwargs.get("mode")
     return isinstance(mode, str) and any(letter in mode for letter in "wax+")
 
 
 def _writes_low(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """The same for `os.open`."""
+    """Return the same for `os.open`."""
     flags: Any = args[1] if len(args) > 1 else kwargs.get("flags")
     return hasattr(flags, "__index__") and bool(index(flags) & _WRITES)
 
@@ -356,7 +357,7 @@ class Counting:
         self._stack.enter_context(self._modes())
 
     def _modes(self) -> ExitStack:
-        """The modes of one thread, entered."""
+        """Return the modes of one thread, entered."""
         stack = ExitStack()
         if self.reads is not None:
             stack.enter_context(self.reads)
@@ -397,7 +398,8 @@ def step_optimizer(reads: ReadMode, original: Callable[..., Any], optimizer: Any
 
 
 def _is_plain(optimizer: Any) -> bool:
-    """Whether a step takes the usual way, and neither the optimizer nor a parameter is of a class of the program."""
+    """Tell whether a step takes the usual way, and neither the optimizer nor a parameter is of a class of the
+    program."""
     return type(optimizer).__module__.startswith("torch.") and all(
         not any(map(group.get, _OTHER_WAYS))
         and not isinstance(group["lr"], Tensor)

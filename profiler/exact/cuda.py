@@ -33,7 +33,7 @@ class Stream:
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """The lowest and the highest priority."""
+        """Return the lowest and the highest priority."""
         return 0, -5
 
     def synchronize(self) -> None:
@@ -41,11 +41,11 @@ class Stream:
         _mode().wait("stream synchronize")
 
     def query(self) -> bool:
-        """Whether everything in the queue has been executed: always."""
+        """Tell whether everything in the queue has been executed: always."""
         return True
 
     def is_capturing(self) -> bool:
-        """Whether a CUDA graph is captured."""
+        """Tell whether a CUDA graph is captured."""
         return _mode().capturing
 
     def wait_event(self, event: Event) -> None:
@@ -105,13 +105,13 @@ _default_streams: Final[dict[int, Stream]] = {}
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The default queue of a device."""
+    """Return the default queue of a device."""
     index = _mode().machine.device(device).index
     return _default_streams.setdefault(index, Stream(index))
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The queue that the program chose, or the default one."""
+    """Return the queue that the program chose, or the default one."""
     return _streams.current or default_stream(device)
 
 
@@ -136,7 +136,7 @@ class Event:
         _mode().wait("event synchronize")
 
     def query(self) -> bool:
-        """Whether the event has happened: always."""
+        """Tell whether the event has happened: always."""
         return True
 
     def wait(self, stream: Stream | None = None) -> None:
@@ -150,7 +150,7 @@ class Event:
 
 
 def generic_class(original: Any, own: type) -> type:
-    """A class in the place of torch.Stream or torch.Event, which makes those of virtual devices too."""
+    """Return a class in the place of torch.Stream or torch.Event, which makes those of virtual devices too."""
 
     class Generic(type):
         def __instancecheck__(cls, value: object) -> bool:
@@ -177,7 +177,7 @@ def _mode() -> VirtualMode:
 
 
 def generator_class() -> type:
-    """A class in the place of torch.Generator, whose objects state the device that they were made for."""
+    """Return a class in the place of torch.Generator, whose objects state the device that they were made for."""
     original = torch.Generator
 
     class AnyGenerator(type(original)):  # type: ignore[misc]
@@ -223,7 +223,7 @@ class device_of(device):  # noqa: N801
 
 
 def replacements(mode: VirtualMode) -> dict[str, Any]:
-    """The functions and classes of torch.cuda, by name, for these virtual devices."""
+    """Return the functions and classes of torch.cuda, by name, for these virtual devices."""
     machine = mode.machine
     return (
         _properties(machine)
@@ -294,7 +294,7 @@ def _properties(machine: Machine) -> dict[str, Any]:
 
 
 def always(value: Any) -> Callable[..., Any]:
-    """A function that returns this value, whatever its arguments are."""
+    """Return a function that returns this value, whatever its arguments are."""
     return lambda *_, **__: value
 
 

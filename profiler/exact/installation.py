@@ -360,7 +360,7 @@ class VirtualCuda:
 
 
 def is_active(mode: VirtualMode) -> bool:
-    """Whether a mode is active in this thread."""
+    """Tell whether a mode is active in this thread."""
     return any(active is mode for active in private_api.active_modes())
 
 
@@ -385,7 +385,7 @@ def _on(tensor: Tensor, device: int) -> Tensor:
 
 
 def _broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
-    """A copy on each device."""
+    """Return a copy on each device."""
     return [_on(tensor, device) for device in devices]
 
 
@@ -403,7 +403,7 @@ def _scatter(
 
 
 def _gather(tensors: Sequence[Tensor], dim: int = 0, destination: int | None = None) -> Tensor:
-    """The tensors on one device, joined."""
+    """Return the tensors on one device, joined."""
     device = 0 if destination is None else destination
     return torch.cat([_on(tensor, device) for tensor in tensors], dim)
 

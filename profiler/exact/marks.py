@@ -79,7 +79,7 @@ class Machine:
         self._local = other._local
 
     def device(self, value: Any = None) -> torch.device:
-        """The device that a program names: by an index, a text, or none for the current one."""
+        """Return the device that a program names: by an index, a text, or none for the current one."""
         if value is None:
             return self.devices[self.current]
         if not isinstance(value, int):
@@ -95,7 +95,7 @@ class Machine:
 
 
 def device_of(tensor: Any) -> torch.device | None:
-    """The virtual device of a tensor; None for one on the CPU."""
+    """Return the virtual device of a tensor; None for one on the CPU."""
     try:
         device = getattr(storage_of(tensor), "virtual_device", None)
     except (RuntimeError, NotImplementedError):  # a sparse layout, or a wrapper of torch.func
@@ -150,7 +150,7 @@ def keep_on_host(result: Any) -> None:
 
 
 def named_cuda(device: Any) -> bool:
-    """Whether a value that a function got as its device names a CUDA device."""
+    """Tell whether a value that a function got as its device names a CUDA device."""
     if type(device) is str:
         return device.startswith("cuda")
     if isinstance(device, torch.device):
@@ -159,7 +159,7 @@ def named_cuda(device: Any) -> bool:
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among values and in lists and tuples of them."""
+    """Yield the tensors among values and in lists and tuples of them."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -236,7 +236,7 @@ class MemoryModel:
         self._events.append(-block.event)
 
     def changes(self) -> MemoryChanges:
-        """What has changed since the last call."""
+        """Return what has changed since the last call."""
         events, self._events = self._events, []
         # the bits of lines do not disturb the sum of those below, which begins where it cannot become negative
         totals = [total & _SIZE for total in accumulate(events, initial=1 << (_SITE - 1))]

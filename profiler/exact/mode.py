@@ -99,8 +99,8 @@ class VirtualMode(TorchFunctionMode):
         return func(*args, **options) if options else func(*args)
 
     def has_number(self, values: Iterable[Any]) -> bool:
-        """Whether a value on a device is among these, in a sequence or a slice of them, that torch may take a number
-        from."""
+        """Tell whether a value on a device is among these, in a sequence or a slice of them, that torch may take a
+        number from."""
         for value in values:
             if isinstance(value, Tensor):
                 if not value.dim() and self.device(value) is not None:
@@ -113,7 +113,7 @@ class VirtualMode(TorchFunctionMode):
         return False
 
     def device_among(self, values: Iterable[Any]) -> torch.device | None:
-        """The virtual device of the first tensor that has one."""
+        """Return the virtual device of the first tensor that has one."""
         for value in values:
             if isinstance(value, Tensor):
                 device = self.device(value)
@@ -126,7 +126,7 @@ class VirtualMode(TorchFunctionMode):
         return None
 
     def device(self, tensor: Tensor) -> torch.device | None:
-        """The virtual device of a tensor, also of gradients in a backward pass."""
+        """Return the virtual device of a tensor, also of gradients in a backward pass."""
         device = device_of(tensor)
         if device is None and self.thread.backward_device is not None and not is_on_host(tensor):
             return self.thread.backward_device
@@ -275,7 +275,7 @@ _WATCHED: Final = {
 
 
 def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The tensors of which a sparse tensor consists."""
+    """Return the tensors of which a sparse tensor consists."""
     if tensor.layout is torch.sparse_coo:
         return tensor._indices(), tensor._values()
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
@@ -284,7 +284,7 @@ def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def starting(enter: Callable[[], AbstractContextManager[object]]) -> Callable[[threading.Thread], None]:
-    """A method in the place of `Thread.start`, by which threads run in what `enter` returns: a mode belongs to a
+    """Return a method in the place of `Thread.start`, by which threads run in what `enter` returns: a mode belongs to a
     thread."""
     start = threading.Thread.start
 
@@ -323,7 +323,7 @@ def handles(*functions: Any, reads: bool = False) -> Callable[[Handler], Handler
 
 
 def functions(*names: str) -> list[Any]:
-    """The functions of these names in torch, and the methods of Tensor."""
+    """Return the functions of these names in torch, and the methods of Tensor."""
     return [getattr(owner, name, None) for owner in (torch, Tensor) for name in names]
 
 

@@ -82,7 +82,7 @@ _HERE: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code obje
 
 
 def user_site(frame: FrameType | None) -> ProgramLine | None:
-    """The innermost line of the program at or above `frame`; None if there is none."""
+    """Return the innermost line of the program at or above `frame`; None if there is none."""
     library = ""
     while frame is not None:
         file = frame.f_code.co_filename
@@ -107,7 +107,7 @@ class Counts:
         self.events[event, user_site(frame)] += 1
 
     def total(self, kind: EventKind) -> int:
-        """The number of events of a kind; of SYNC, copies that the host waits for too."""
+        """Return the number of events of a kind; of SYNC, copies that the host waits for too."""
         return sum(number for (event, _), number in self.events.items() if _is_kind(event, kind))
 
     @property
@@ -116,7 +116,7 @@ class Counts:
         return self.total(EventKind.SYNC)
 
     def sites(self, kind: EventKind = EventKind.SYNC) -> Counter[str]:
-        """The number of events of a kind by `FILE:LINE` of the program, the most frequent first."""
+        """Return the number of events of a kind by `FILE:LINE` of the program, the most frequent first."""
         lines: Counter[str] = Counter()
         for (event, site), number in self.events.items():
             if _is_kind(event, kind):
@@ -124,7 +124,7 @@ class Counts:
         return Counter(dict(lines.most_common()))
 
     def bytes(self, kind: EventKind) -> int:
-        """Bytes that the copies of a direction move: `h2d`, `d2h` or `d2d`."""
+        """Return the bytes that the copies of a direction move: `h2d`, `d2h` or `d2d`."""
         return sum(event.size * number for (event, _), number in self.events.items() if event.kind == kind)
 
     def clear(self) -> None:

@@ -262,12 +262,12 @@ _RECURRENT: Final = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_
 
 
 def _is_casting() -> bool:
-    """Whether the program is in an autocast region, which is one of the CPU here (`installation`)."""
+    """Tell whether the program is in an autocast region, which is one of the CPU here (`installation`)."""
     return torch.is_autocast_enabled("cpu")
 
 
 def _to_float32(value: Any) -> Any:
-    """A value with the tensors of lower precision in it as float32."""
+    """Return a value with the tensors of lower precision in it as float32."""
     if isinstance(value, Tensor):
         return value.float() if value.dtype in _LOW else value
     if isinstance(value, (list, tuple)):
@@ -333,7 +333,7 @@ class _TensorType(type):
 
 
 def tensor_types(mode: VirtualMode) -> dict[str, type]:
-    """The types by their names in torch.cuda."""
+    """Return the types by their names in torch.cuda."""
     return {
         name: _TensorType(name, (), {"dtype": getattr(torch, name).dtype, "mode": mode, "__module__": "torch.cuda"})
         for name in _TYPES

@@ -133,7 +133,7 @@ class OperatorCounter:
         """Times (ns) at which lines began to make gradient functions that backward passes have executed."""
 
     def take(self) -> Iterator[OperatorCount]:
-        """What was executed since the last call."""
+        """Yield what was executed since the last call."""
         calls, self.calls = self.calls, []
         amounts, self.amounts = self.amounts, []
         sums: dict[int, int] = {}
@@ -166,13 +166,13 @@ class OperatorCounter:
         return known
 
     def number(self, operator: Operator) -> int:
-        """The number of an operator, in the bits of a call."""
+        """Return the number of an operator, in the bits of a call."""
         number = next(self._numbers)
         self._known[number] = operator
         return number << _OPERATOR
 
     def new_site(self, key: int, frame: FrameType) -> int:
-        """The number of a line that has not been met before."""
+        """Return the number of a line that has not been met before."""
         self.codes.append(frame.f_code)
         number = self.sites[key] = self.site_number(frame)
         return number
@@ -237,7 +237,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _site(self, frame: FrameType | None) -> int:
-        """The number of the program's line at or above a frame; -1 if there is none."""
+        """Return the number of the program's line at or above a frame; -1 if there is none."""
         counter = self.counter
         owners, sites = counter.owners, counter.sites
         site, is_backward = -1, False
@@ -331,7 +331,7 @@ def _describe(function: Any) -> Operator:
 
 
 def _flops(function: Any) -> Amount | None:
-    """torch's formula for an operator; None where it has none."""
+    """Return torch's formula for an operator; None where it has none."""
     registry, packet = private_api.flop_formulas(), function._overloadpacket
     name, _, suffix = packet.__name__.partition(_ATTENTION_OF_CPU)
     if not name and suffix in ("", "_backward"):
@@ -371,5 +371,5 @@ def _shape(value: Any) -> Any:
 
 
 def _communicated(args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> int:
-    """Bytes of the tensors that are the first argument of a collective."""
+    """Return the bytes of the tensors that are the first argument of a collective."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(args[:1]))

@@ -68,7 +68,7 @@ def require(names: tuple[str, ...], what: str) -> None:
 
 
 def missing(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the names that this version of torch does not have."""
+    """Return those of the names that this version of torch does not have."""
     return tuple(f"torch.{name}" for name in names if _get(name) is None)
 
 
@@ -86,32 +86,32 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
 
 
 def tensor_text(tensor: torch.Tensor, contents: Any = None) -> str:
-    """What `repr` shows; unlike `Tensor.__repr__` it is not given to a torch function mode."""
+    """Return what `repr` shows; unlike `Tensor.__repr__` it is not given to a torch function mode."""
     show: Any = torch._tensor_str._str
     text: str = show(tensor, tensor_contents=contents)
     return text
 
 
 def active_modes() -> list[Any]:
-    """The torch function modes of this thread, the outermost first."""
+    """Return the torch function modes of this thread, the outermost first."""
     stack: Any = torch.overrides._get_current_function_mode_stack
     return list(stack())
 
 
 def checkpoint_checks() -> dict[str, Any]:
-    """How checkpoints compare the tensors of both forward passes, by name: functions of a tensor."""
+    """Tell how checkpoints compare the tensors of both forward passes, by name: functions of a tensor."""
     checks: dict[str, Any] = torch.utils.checkpoint._allowed_determinism_checks_to_fns
     return checks
 
 
 def constructors() -> set[Any]:
-    """The functions that make tensors on the default device."""
+    """Return the functions that make tensors on the default device."""
     functions: Any = torch.utils._device._device_constructors
     return set(functions())
 
 
 def group_tensors() -> Any:
-    """torch's function that groups tensors by device and dtype."""
+    """Return torch's function that groups tensors by device and dtype."""
     return torch._C._group_tensors_by_device_and_dtype
 
 
@@ -119,7 +119,8 @@ _is_wrapped: Final = _get("_C._functorch.is_functorch_wrapped_tensor")
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor within a wrapper of torch.func, or this process's part of a DTensor; other tensors themselves."""
+    """Return the tensor within a wrapper of torch.func, or this process's part of a DTensor; other tensors
+    themselves."""
     if _is_wrapped(tensor):
         inner: torch.Tensor = torch._C._functorch.get_unwrapped(tensor)
         return inner
@@ -143,13 +144,13 @@ without_function_modes: Final = _get("_C.DisableTorchFunction")
 
 
 def dispatch_modes() -> list[Any]:
-    """The torch dispatch modes of this thread, the outermost first."""
+    """Return the torch dispatch modes of this thread, the outermost first."""
     stack: Any = torch.utils._python_dispatch._get_current_dispatch_mode_stack
     return list(stack())
 
 
 def binding(operator: Any) -> Any:
-    """The function of C++ that an operator's object calls, which takes half the time; others themselves."""
+    """Return the function of C++ that an operator's object calls, which takes half the time; others themselves."""
     return operator._op if type(operator) is torch._ops.OpOverload else operator
 
 
@@ -159,17 +160,17 @@ those of ASCII."""
 
 
 def file_writer() -> tuple[Any, str]:
-    """The module that has torch's class that writes files, as for torch.save, and the name of the class."""
+    """Return the module that has torch's class that writes files, as for torch.save, and the name of the class."""
     return torch._C, "PyTorchFileWriter"
 
 
 def flop_formulas() -> dict[Any, Any]:
-    """torch's formulas for floating-point operations, by operator."""
+    """Return torch's formulas for floating-point operations, by operator."""
     formulas: dict[Any, Any] = torch.utils.flop_counter.flop_registry
     return formulas
 
 
 def without_innermost_mode() -> Any:
-    """A context manager in which the innermost torch function mode of this thread is not active."""
+    """Return a context manager in which the innermost torch function mode of this thread is not active."""
     leave: Any = torch.overrides._pop_mode_temporarily
     return leave()

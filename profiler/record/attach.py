@@ -124,7 +124,7 @@ class JobMembers:
                 self._members[pid] = {"pid": pid, "name": name, "rank": number, "command": said}
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each process, for the manifest."""
+        """Return a row for each process, for the manifest."""
         return [{**member, "command": member["command"] or "no command line"} for member in self._members.values()]
 
 
@@ -135,7 +135,7 @@ def rank(pid: int) -> int | None:
 
 
 def command(pid: int, *, arguments: bool = True) -> str:
-    """The command line of `pid`, shortened and safe to print; '' when it has none.
+    """Return the command line of `pid`, shortened and safe to print; '' when it has none.
 
     :param arguments: False: only the words that start its program.
     """

@@ -22,14 +22,15 @@ _BY_SCOPE: Final = {
 
 
 def ptrace_scope(proc: Folder = PROC) -> int:
-    """The kernel's Yama setting, who may be traced: 0 the same user's processes, 1 descendants, 2 by root, 3 nobody."""
+    """Return the kernel's Yama setting, who may be traced: 0 the same user's processes, 1 descendants, 2 by root, 3
+    nobody."""
     with suppress(OSError, ValueError):
         return int(Path(proc, _YAMA).read_text(encoding="ascii"))
     return 0
 
 
 def remedy(proc: Folder = PROC) -> str:
-    """The command that permits it to a recorder of this user."""
+    """Return the command that permits it to a recorder of this user."""
     scope = ptrace_scope(proc)
     if scope == 3:
         return "set kernel.yama.ptrace_scope=1 in /etc/sysctl.d and restart the machine (3 cannot be lowered)"
@@ -39,7 +40,7 @@ def remedy(proc: Folder = PROC) -> str:
 
 
 def missing_permission(pid: int, proc: Folder = PROC) -> str:
-    """One line about what is missing to sample the stacks of `pid` and how to grant it; '' when nothing is.
+    """Return one line about what is missing to sample the stacks of `pid` and how to grant it; '' when nothing is.
 
     Opening its memory is allowed to exactly those who may sample it, and touches nothing.
     """
@@ -88,7 +89,7 @@ _UNLIMITED: Final = 1 << 62
 
 
 def cores(pid: int = 0) -> int:
-    """Cores on which `pid` (0: this process) may run."""
+    """Return the cores on which `pid` (0: this process) may run."""
     try:
         return len(os.sched_getaffinity(pid))
     except (AttributeError, OSError):
@@ -96,7 +97,7 @@ def cores(pid: int = 0) -> int:
 
 
 def cpu_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> float | None:
-    """Cores whose CPU time this process's groups allow: the strictest limit; None: no limit."""
+    """Return the cores whose CPU time this process's groups allow: the strictest limit; None: no limit."""
     limits = []
     for folder in _folders("cpu", root, membership):
         quota, _, period = (_text(folder / "cpu.max") or "max").partition(" ")
@@ -108,7 +109,8 @@ def cpu_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> float | Non
 
 
 def throttled_seconds(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> float | None:
-    """Time that CPU quotas have cost this process's groups so far, summed over the cores; None: there is no quota."""
+    """Return the time that CPU quotas have cost this process's groups so far, summed over the cores; None: there is no
+    quota."""
     if cpu_limit(root, membership) is None:
         return None
     seconds = 0.0
@@ -119,7 +121,7 @@ def throttled_seconds(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> flo
 
 
 def memory_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
-    """Bytes that this process's groups allow: the strictest limit; None: no limit."""
+    """Return the bytes that this process's groups allow: the strictest limit; None: no limit."""
     limits = []
     for folder in _folders("memory", root, membership):
         text = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
@@ -134,7 +136,7 @@ def governor() -> str:
 
 
 def _folders(controller: str, root: Path, membership: Path) -> Iterator[Path]:
-    """The folder of this process's group and those above it, whose limits hold too, in either version."""
+    """Yield the folder of this process's group and those above it, whose limits hold too, in either version."""
     for line in _text(membership).splitlines():
         number, _, tail = line.partition(":")
         controllers, _, path = tail.partition(":")

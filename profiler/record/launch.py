@@ -129,7 +129,7 @@ def _outcome(target: Target) -> tuple[str, int | None]:
 
 
 def new_manifest(spec: RunSpec, fields: dict[str, Any]) -> RunInfo:
-    """The manifest of a run that begins now; `fields` come from the collectors."""
+    """Return the manifest of a run that begins now; `fields` come from the collectors."""
     return RunInfo(
         schema=tables.SCHEMA,
         run_id=secrets.token_hex(6),
@@ -170,7 +170,7 @@ def close_run(spec: RunSpec, info: RunInfo, files: ProgramFiles | None = None) -
 
 
 def all_statuses(spec: RunSpec, collectors: CollectorSet, writer: store.RunWriter) -> tuple[CollectorStatus, ...]:
-    """The final status of each collector and hook, and of the recorder if it could not write everything."""
+    """Return the final status of each collector and hook, and of the recorder if it could not write everything."""
     statuses = [*collectors.statuses, *hook_statuses(spec)]
     if writer.problem:
         reason = f"recording stopped: {writer.problem}"
@@ -179,7 +179,7 @@ def all_statuses(spec: RunSpec, collectors: CollectorSet, writer: store.RunWrite
 
 
 def hook_statuses(spec: RunSpec) -> list[CollectorStatus]:
-    """Whether the hooks were loaded in the target, and each hook that failed."""
+    """Tell whether the hooks were loaded in the target, and each hook that failed."""
     if not spec.hooks:
         return [CollectorStatus(HOOKS, "off", "not requested: only what the program marks is recorded")]
     try:
@@ -204,7 +204,8 @@ def hook_statuses(spec: RunSpec) -> list[CollectorStatus]:
 
 
 def _isolating_flag(argv: tuple[str, ...]) -> str:
-    """The letter of an option of Python that ignores PYTHONPATH or skips sitecustomize; '' where there is none."""
+    """Return the letter of an option of Python that ignores PYTHONPATH or skips sitecustomize; '' where there is
+    none."""
     if Path(argv[0]).name.startswith("python"):
         for word in argv[1:]:
             if not word.startswith("-") or word.startswith("--") or word in {"-c", "-m"}:
@@ -216,7 +217,7 @@ def _isolating_flag(argv: tuple[str, ...]) -> str:
 
 
 def last_output_line(path: Path) -> str:
-    """The last line that the target of the run in `path` printed, safe to print; '' where there is none."""
+    """Return the last line that the target of the run in `path` printed, safe to print; '' where there is none."""
     lines = _last_lines(path)
     return _printable(lines[-1]) if lines else ""
 

@@ -244,12 +244,12 @@ def record_all(
 
 
 def _uses_cuda(path: Path) -> bool:
-    """Whether a program of the run in `path` says that it uses CUDA, or hooks saw it."""
+    """Tell whether a program of the run in `path` says that it uses CUDA, or hooks saw it."""
     return any(read_facts(folder).get("device") == "cuda" for folder in path.glob("source-*"))
 
 
 def _reason(info: RunInfo, path: Path) -> str:
-    """Why a program has no result."""
+    """Tell why a program has no result."""
     if not info.exit_code:
         return "it recorded no step"
     return last_output_line(path).removeprefix(_ERROR_PREFIX) or f"it {_end(info)} and printed nothing"
@@ -382,15 +382,15 @@ class Trainer(Protocol):
     """Options by name, without dashes."""
 
     def pair(self, given: Mapping[str, str], rounds: int) -> Experiment:
-        """The trainer before and after its fixes."""
+        """Return the trainer before and after its fixes."""
 
     def counted_pair(self, given: Mapping[str, str]) -> tuple[Sequence[SideCommand], Mapping[str, str]]:
-        """Both variants with a few steps on CUDA devices that do not exist, and what their environment needs."""
+        """Return both variants with a few steps on CUDA devices that do not exist, and what their environment needs."""
 
     def ladder(self, given: Mapping[str, str], rounds: int) -> Experiment:
-        """The same two variants, and every fix by itself."""
+        """Return the same two variants, and every fix by itself."""
 
 
 def trainers() -> Mapping[str, Trainer]:
-    """All trainers by name, the default first."""
+    """Return all trainers by name, the default first."""
     return {t.name: t for t in sorted(entry_points("trainers").values(), key=lambda t: (not t.is_default, t.name))}

@@ -62,7 +62,7 @@ def record(
     arguments: bool = True,
     shared: bool = False,
 ) -> Recording:
-    """A context manager that records what this program does in its block, into the run directory `path`.
+    """Return a context manager that records what this program does in its block, into the run directory `path`.
 
     In a program that is recorded already, by `python -m profiler run` or as a process that a recorded one started, the
     block is a region of that run, named after `label` or `path`.

@@ -92,7 +92,7 @@ class _Lines:
         self._buffer = b""
 
     def next(self, pid: int | None) -> str:
-        """The next line; '' when the input has ended, or `pid` has."""
+        """Return the next line; '' when the input has ended, or `pid` has."""
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([0], [], [], _LOOK_S)
             if ready:

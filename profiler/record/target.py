@@ -159,7 +159,7 @@ _APART_S: Final = 0.01
 
 
 def find_program(argv: tuple[str, ...]) -> str:
-    """The file that `argv` runs, as a shell would find it.
+    """Return the file that `argv` runs, as a shell would find it.
 
     :raises ProfilerError: there is none, or it cannot be executed.
     """
@@ -181,7 +181,7 @@ def find_program(argv: tuple[str, ...]) -> str:
 
 
 def target_environment(spec: RunSpec, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The target's environment: `base` (None: ours) with the variables that make it record."""
+    """Return the target's environment: `base` (None: ours) with the variables that make it record."""
     environment = {
         **(os.environ if base is None else base),
         tables.ENV_RUN: str(spec.out),

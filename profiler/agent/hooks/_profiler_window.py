@@ -33,7 +33,7 @@ _Boundary = tuple[BoundaryKind, str] | None
 
 
 def _rank(boundary: tuple[BoundaryKind, str]) -> int:
-    """The precedence of a boundary as the end of a step: 0 is the first."""
+    """Return the precedence of a boundary as the end of a step: 0 is the first."""
     return STEP_BOUNDARIES.index(boundary[0])
 
 
@@ -133,7 +133,8 @@ class ProfilerWindow:
                 self._next_step(recorder)
 
     def _needed(self, at: _Boundary) -> float:
-        """The number of boundaries of this name before the window; batches count if nothing better ends steps."""
+        """Return the number of boundaries of this name before the window; batches count if nothing better ends
+        steps."""
         if at is None or at[0] == BoundaryKind.OPTIMIZER:
             return self._skip
         better = any(seen and _rank(seen) < _rank(at) for seen in self._counts)
@@ -162,7 +163,7 @@ class ProfilerWindow:
         self._set_state("open", "the program was ended within the window", began=began)
 
     def _is_too_large(self) -> bool:
-        """Whether the window must end now, at a boundary or not."""
+        """Tell whether the window must end now, at a boundary or not."""
         session = self._session
         if session is None:
             return False
@@ -265,12 +266,12 @@ class ProfilerWindow:
 
 
 def _capturing(torch: ModuleType) -> bool:
-    """Whether this thread is recording a CUDA graph."""
+    """Tell whether this thread is recording a CUDA graph."""
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _resident() -> int:
-    """Resident bytes of this process; 0 where the system does not tell."""
+    """Return the resident bytes of this process; 0 where the system does not tell."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -279,7 +280,7 @@ def _resident() -> int:
 
 
 def program_profiles(torch: ModuleType) -> bool:
-    """Whether torch's profiler runs already."""
+    """Tell whether torch's profiler runs already."""
     return bool(torch.autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled)
 
 

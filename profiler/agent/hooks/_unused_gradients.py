@@ -232,7 +232,8 @@ class Search:
         return partial(self._end, timed, handles)
 
     def _unused(self, kind: Any, parameter: Any) -> Fingerprint | None:
-        """The fingerprint of a parameter that no optimizer has, if nothing is known that would use its gradient."""
+        """Return the fingerprint of a parameter that no optimizer has, if nothing is known that would use its
+        gradient."""
         if type(parameter) is not kind or hasattr(parameter, "_is_flat_param") or _has_hooks(parameter):
             return None
         fingerprint = _fingerprint(parameter)
@@ -287,7 +288,7 @@ class Search:
 
 
 def _call(frame: FrameType | None) -> Call:
-    """The innermost frames of the user's code: a function may do the steps of several optimizers."""
+    """Return the innermost frames of the user's code: a function may do the steps of several optimizers."""
     places: list[tuple[str, int]] = []
     while frame is not None and len(places) < _FRAMES:
         if is_user_code(frame.f_code):
@@ -297,13 +298,13 @@ def _call(frame: FrameType | None) -> Call:
 
 
 def _has_hooks(parameter: Any) -> bool:
-    """Whether something else than an optimizer may use the gradient of a parameter."""
+    """Tell whether something else than an optimizer may use the gradient of a parameter."""
     return bool(parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None))
 
 
 def _is_special(torch: Any, further: Mapping[str, Any]) -> bool:
-    """Whether a pass is one whose gradients are differentiated again, or computed for chosen tensors, or one that a
-    compiler follows."""
+    """Tell whether a pass is one whose gradients are differentiated again, or computed for chosen tensors, or one that
+    a compiler follows."""
     compiler = sys.modules.get("torch._dynamo.compiled_autograd")
     return bool(
         further.get("create_graph")
@@ -314,8 +315,8 @@ def _is_special(torch: Any, further: Mapping[str, Any]) -> bool:
 
 
 def _fingerprint(parameter: Any) -> Fingerprint | None:
-    """What changes with a parameter on the CPU: how often it was changed in place, where it lies, and some bytes. They
-    are read without an operator of torch.
+    """Return what changes with a parameter on the CPU: how often it was changed in place, where it lies, and some
+    bytes. They are read without an operator of torch.
 
     :returns: None if the parameter lies on another device, or if its memory is released, as FSDP does between uses.
     """
@@ -335,7 +336,7 @@ def _graph(
     optimized: set[int],
     discarded: set[int],
 ) -> _Graph | None:
-    """The functions of a backward pass; None if there are too many.
+    """Return the functions of a backward pass; None if there are too many.
 
     :param fingerprint_of_unused: gives the fingerprint of a parameter without an optimizer, or None if the program may
         use its gradient.
@@ -394,9 +395,9 @@ def _next(node: Any) -> Iterator[Any]:
 
 
 def _unused_share(edges: list[tuple[float, bool]]) -> float:
-    """The share of a function's work that is for unused gradients: all if nobody needs what it computes, else the share
-    of those gradients of a matrix or of an input that nobody needs. Those of a product take about the same time; those
-    of a bias or of a scale take little.
+    """Return the share of a function's work that is for unused gradients: all if nobody needs what it computes, else
+    the share of those gradients of a matrix or of an input that nobody needs. Those of a product take about the same
+    time; those of a bias or of a scale take little.
     """
     if not edges:
         return 0.0

@@ -81,8 +81,8 @@ def _recorded(original: Callable[..., Any], *, boundary: str, search: Search | N
 
 
 def _is_autograd_thread() -> bool:
-    """Whether C++ started this thread: autograd has one for each GPU, in which checkpointed activations start backward
-    passes within the one that waits for them."""
+    """Tell whether C++ started this thread: autograd has one for each GPU, in which checkpointed activations start
+    backward passes within the one that waits for them."""
     return threading.get_ident() not in threading._active  # type: ignore[attr-defined]
 
 

@@ -35,7 +35,7 @@ from profiler.run.tables import (
 
 
 def shows_virtual_cuda() -> bool:
-    """Whether this program is to see virtual devices."""
+    """Tell whether this program is to see virtual devices."""
     return bool(os.environ.get(ENV_VIRTUAL_CUDA))
 
 
@@ -138,12 +138,12 @@ _ALLOCATION, _GROWTH, _PEAK = int(CountKind.ALLOCATION), int(CountKind.GROWTH), 
 
 
 def is_counting() -> bool:
-    """Whether this program is to be counted."""
+    """Tell whether this program is to be counted."""
     return bool(os.environ.get(ENV_COUNT))
 
 
 def is_exact() -> bool:
-    """Whether waits and reads are counted exactly, so that no hook estimates them."""
+    """Tell whether waits and reads are counted exactly, so that no hook estimates them."""
     return is_counting() or shows_virtual_cuda()
 
 
@@ -249,7 +249,7 @@ class _Writer:
         self.recorder = recorder
 
     def site(self, frame: FrameType) -> int:
-        """Number of a line."""
+        """Return the number of a line."""
         return self.recorder.site(frame)
 
     def forked(self) -> None:

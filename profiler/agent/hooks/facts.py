@@ -219,7 +219,7 @@ class _StepFacts:
             recorder.hook_errors["facts"] = f"{type(error).__name__}: {error}"
 
     def _facts(self, *, parameters: bool) -> dict[str, Any]:
-        """The facts, with or without those for which every parameter is looked at."""
+        """Return the facts, with or without those for which every parameter is looked at."""
         torch, cores, recorder = self._torch, os.sched_getaffinity(0), STATE.recorder
         anomaly, self._anomaly = self._anomaly, False
         facts: dict[str, Any] = {
@@ -259,17 +259,17 @@ class _StepFacts:
 
 
 def _call(torch: Any, function: str) -> Any:
-    """What a function of torch returns; None in a version of torch that does not have it."""
+    """Return what a function of torch returns; None in a version of torch that does not have it."""
     return getattr(torch, function, lambda: None)()
 
 
 def _fills_memory(torch: Any) -> Any:
-    """Whether deterministic algorithms fill new memory; versions before 2.2 have no such setting."""
+    """Tell whether deterministic algorithms fill new memory; versions before 2.2 have no such setting."""
     return getattr(getattr(torch.utils, "deterministic", None), "fill_uninitialized_memory", False)
 
 
 def _has_gnu_openmp(torch: Any) -> bool:
-    """Whether torch comes with GNU's OpenMP, as its wheels for Linux do."""
+    """Tell whether torch comes with GNU's OpenMP, as its wheels for Linux do."""
     with suppress(OSError):
         folder = str(torch.__file__).rpartition("/")[0]
         return any(name.startswith("libgomp") for name in os.listdir(f"{folder}/lib"))  # noqa: PTH208
@@ -277,7 +277,7 @@ def _has_gnu_openmp(torch: Any) -> bool:
 
 
 def _other_threads() -> Iterator[str]:
-    """The names of the threads of Python besides the main one. threading.enumerate would take a lock."""
+    """Return the names of the threads of Python besides the main one. threading.enumerate would take a lock."""
     threads: Mapping[int, threading.Thread] = getattr(threading, "_active", {}).copy()
     main = threading.main_thread()
     names = (thread.name for thread in threads.values() if thread is not main)
@@ -285,8 +285,8 @@ def _other_threads() -> Iterator[str]:
 
 
 def _graph_breaks() -> Iterator[dict[str, Any]]:
-    """The user's lines at which torch.compile has ended a graph, in the order in which it met them: file, number and
-    function. torch itself collects the reasons."""
+    """Return the user's lines at which torch.compile has ended a graph, in the order in which it met them: file, number
+    and function. torch itself collects the reasons."""
     reasons = getattr(sys.modules.get("torch._dynamo.utils"), "graph_break_reasons", ())
     stacks = (getattr(reason, "user_stack", ()) for reason in list(reasons)[:_MAX_BREAKS])
     innermost = (stack[-1] for stack in stacks if stack)
@@ -295,7 +295,7 @@ def _graph_breaks() -> Iterator[dict[str, Any]]:
 
 
 def _float64_share() -> float:
-    """The share of the optimizers' parameters, by elements, that are in float64 now."""
+    """Return the share of the optimizers' parameters, by elements, that are in float64 now."""
     total = double = 0
     for reference in list(_optimizers.values()):
         for group in getattr(reference(), "param_groups", ()):
@@ -330,7 +330,7 @@ def _denormal_share(torch: Any) -> float:
 
 
 def _optimizer_settings() -> Iterator[dict[str, Any]]:
-    """The settings of the first group of each optimizer, its size, and where it was made."""
+    """Yield the settings of the first group of each optimizer, its size, and where it was made."""
     for key, place in list(_created.items()):
         optimizer = _optimizers[key]()
         groups = getattr(optimizer, "param_groups", ())
@@ -350,12 +350,12 @@ def _optimizer_settings() -> Iterator[dict[str, Any]]:
 
 
 def _settings(group: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """The settings of a group of parameters, to compare them."""
+    """Return the settings of a group of parameters, to compare them."""
     return tuple((name, _comparable(value)) for name, value in group.items() if name != "params")
 
 
 def _comparable(value: Any) -> Any:
-    """A value that can be compared at once: one of a tensor would wait for its device."""
+    """Return a value that can be compared at once: one of a tensor would wait for its device."""
     if isinstance(value, tuple):
         return tuple(map(_comparable, value))
     return value if value is None or type(value) in (bool, int, float, str) else id(value)
@@ -414,7 +414,7 @@ def _main_package() -> str:
 
 
 def _first_called_module(script: str) -> str:
-    """The first module that `script` called: it imports torch, directly or indirectly."""
+    """Return the first module that `script` called: it imports torch, directly or indirectly."""
     frame: FrameType | None = sys._getframe(1)
     module = ""
     while frame is not None:

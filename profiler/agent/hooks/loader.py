@@ -214,7 +214,7 @@ class _LoaderNames:
         self._by_loader[id(loader)] = name
 
     def name(self, loader: Any) -> str:
-        """The name of a loader whose batches are requested now."""
+        """Return the name of a loader whose batches are requested now."""
         name = self._by_loader.get(id(loader))
         if name is None or name.loader() is not loader:
             return type(loader).__name__
@@ -252,7 +252,7 @@ class _LoaderNames:
 
 
 def _plain(value: Any) -> int | bool | None:
-    """A setting as JSON has it; None for what a program put there instead of a number."""
+    """Return a setting as JSON has it; None for what a program put there instead of a number."""
     return value if type(value) in (int, bool) else None
 
 
@@ -298,7 +298,7 @@ class BatchContents:
 
 
 def tensors(batch: Any) -> Iterator[Any]:
-    """The tensors of a batch that are no deeper than in a list, tuple or dictionary."""
+    """Yield the tensors of a batch that are no deeper than in a list, tuple or dictionary."""
     values = batch.values() if isinstance(batch, (dict, UserDict)) else batch
     if not isinstance(batch, (list, tuple, dict, UserDict)):
         values = (batch,)
@@ -308,7 +308,7 @@ def tensors(batch: Any) -> Iterator[Any]:
 
 
 def count_items(batch: Any) -> int:
-    """The first dimension that all tensors of a batch share; 0 where they share none. About 2 µs."""
+    """Return the first dimension that all tensors of a batch share; 0 where they share none. About 2 µs."""
     sizes = {int(tensor.shape[0]) for tensor in tensors(batch) if tensor.ndim}
     return sizes.pop() if len(sizes) == 1 else 0
 
@@ -322,8 +322,8 @@ def padding_line(code: CodeType | None) -> dict[str, Any] | None:
 
 
 def padding(batch: Any) -> tuple[int, int, int] | None:
-    """The elements of the first tensor of token ids, how many of them are padding, and the id of that. None if no
-    tensor of the batch looks like padded token ids.
+    """Return the elements of the first tensor of token ids, how many of them are padding, and the id of that. None if
+    no tensor of the batch looks like padded token ids.
 
     Padding is one id that ends rows at least twice, and stands nowhere else in any row; rows are of different length
     without it. No id is negative: labels often have -100 where the loss ignores them.
@@ -340,7 +340,7 @@ def padding(batch: Any) -> tuple[int, int, int] | None:
 
 
 def padding_of_rows(rows: Sequence[Sequence[int]]) -> tuple[int, int, int] | None:
-    """The elements of these rows, how many of them are padding, and its id; see `padding`."""
+    """Return the elements of these rows, how many of them are padding, and its id; see `padding`."""
     ids = {row[-1] for row in rows if row[-1] == row[-_MIN_RUN]}
     if len(ids) != 1:
         return None

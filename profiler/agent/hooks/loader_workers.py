@@ -65,7 +65,7 @@ def _record_origin(recorder: Recorder, region: str, code: CodeType | None) -> No
 
 
 def _dataset_code(dataset: Any, methods: tuple[str, ...]) -> CodeType | None:
-    """The code of the first of a dataset's `methods` that is the user's own; about 1 µs."""
+    """Return the code of the first of a dataset's `methods` that is the user's own; about 1 µs."""
     for _ in range(_MAX_WRAPPERS):
         for method in methods:
             code = getattr(getattr(type(dataset), method, None), "__code__", None)

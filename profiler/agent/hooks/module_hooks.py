@@ -143,7 +143,7 @@ def _known_hook(hook: Any, frame: FrameType | None) -> _Known | None:
 
 
 def _code(hook: Any) -> tuple[CodeType | None, bool]:
-    """The code of a hook, None where it is built in; and whether torch's decorator `no_grad` is around it."""
+    """Return the code of a hook, None where it is built in; and whether torch's decorator `no_grad` is around it."""
     function = hook.func if isinstance(hook, partial) else hook  # no getattr: an object may answer to any name
     function = function.__func__ if isinstance(function, MethodType) else function
     if not isinstance(function, FunctionType):
@@ -157,7 +157,8 @@ def _code(hook: Any) -> tuple[CodeType | None, bool]:
 
 
 def _returns_value(code: CodeType) -> bool:
-    """Whether a function returns something else than None somewhere; that of a lambda is most often a list's None."""
+    """Tell whether a function returns something else than None somewhere; that of a lambda is most often a list's
+    None."""
     before = None
     for each in dis.get_instructions(code):
         value = before if each.opname == "RETURN_VALUE" else each
@@ -169,7 +170,7 @@ def _returns_value(code: CodeType) -> bool:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The names that a function uses, with those of functions and comprehensions within it."""
+    """Yield the names that a function uses, with those of functions and comprehensions within it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

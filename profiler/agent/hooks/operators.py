@@ -140,7 +140,7 @@ class OperatorSession:
 
 
 def operators(threads: Iterable[Iterable[Any]], *, with_stack: bool) -> list[OperatorCall]:
-    """The outermost operators in the events of each thread."""
+    """Return the outermost operators in the events of each thread."""
     return [each for events in threads for each in _outermost(events, with_stack)]
 
 
@@ -173,12 +173,12 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[OperatorCall
 
 
 def _looked_up(shapes: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """The rows of a table, and how many of them an operator takes that looks up rows by their numbers."""
+    """Return the rows of a table, and how many of them an operator takes that looks up rows by their numbers."""
     return (shapes[0][0], prod(shapes[1])) if len(shapes) > 1 and shapes[0] else (0, 0)
 
 
 def undisturbed(steps: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
-    """The operators of a step, each with its shortest time in any of the steps: others may wait for a core.
+    """Return the operators of a step, each with its shortest time in any of the steps: others may wait for a core.
 
     Of steps with different operators it is the shortest step.
     """
@@ -229,7 +229,7 @@ _TABLES: Final = 8
 
 
 def _origins(timed: Sequence[OperatorCall], located: Sequence[OperatorCall]) -> list[OperatorCall | None]:
-    """The located call of each timed operator, of one in a backward pass that of the operator whose gradient it
+    """Return the located call of each timed operator, of one in a backward pass that of the operator whose gradient it
     computes; None: not known."""
     forward = [each for each in located if each.sequence >= 0 and not each.is_backward]
     forward.sort(key=attrgetter("sequence"))  # of those with the same number, only the last one can have created it

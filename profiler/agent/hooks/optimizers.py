@@ -79,13 +79,13 @@ class GradientUses:
             each.pop(key, None)
 
     def is_discarded(self, optimizer: Any, call: Call) -> bool:
-        """Whether all gradients that passes of this call gave to the parameters of an optimizer were reset before it
-        stepped; not known once `is_over`."""
+        """Tell whether all gradients that passes of this call gave to the parameters of an optimizer were reset before
+        it stepped; not known once `is_over`."""
         key = id(optimizer)
         return not self.is_over and call in self._zeroed.get(key, ()) and call not in self._used.get(key, ())
 
     def _since(self, optimizer: Any) -> list[Call]:
-        """The passes since the last call for this optimizer."""
+        """Return the passes since the last call for this optimizer."""
         passes, key = len(self._passes), id(optimizer)
         since = self._passes[self._from.get(key, 0) : passes]
         self._from[key] = passes
@@ -93,7 +93,7 @@ class GradientUses:
 
 
 def parameters_of(optimizer: Any) -> list[Any]:
-    """The parameters of an optimizer."""
+    """Return the parameters of an optimizer."""
     return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
 
 
@@ -145,20 +145,20 @@ def made_so_far() -> int:
 
 
 def parameters() -> set[int]:
-    """The ids of all parameters that an optimizer has: 0.1 µs for each."""
+    """Return the ids of all parameters that an optimizer has: 0.1 µs for each."""
     return {id(parameter) for parameter in _parameters()}
 
 
 def has_sharded_parameters() -> bool:
-    """Whether an optimizer has a DTensor, such as a shard of FSDP's: gradients are then computed for other parameters,
-    which FSDP makes of all shards for each pass."""
+    """Tell whether an optimizer has a DTensor, such as a shard of FSDP's: gradients are then computed for other
+    parameters, which FSDP makes of all shards for each pass."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and any(isinstance(parameter, module.DTensor) for parameter in _parameters())
 
 
 def discarded_parameters(call: Call) -> set[int]:
-    """The ids of parameters whose gradients of passes of this call were reset before any of their optimizers stepped:
-    some optimizers, such as SAM, step by another one that has the same parameters."""
+    """Return the ids of parameters whose gradients of passes of this call were reset before any of their optimizers
+    stepped: some optimizers, such as SAM, step by another one that has the same parameters."""
     ids: dict[bool, set[int]] = {True: set(), False: set()}
     for optimizer in _alive():
         ids[_uses.is_discarded(optimizer, call)].update(map(id, parameters_of(optimizer)))
@@ -166,7 +166,7 @@ def discarded_parameters(call: Call) -> set[int]:
 
 
 def gradient_uses() -> GradientUses:
-    """What optimizers do with the gradients of passes."""
+    """Return what optimizers do with the gradients of passes."""
     return _uses
 
 
@@ -283,7 +283,7 @@ def _note_zeroed(owner: Any, recorder: Recorder) -> None:
 
 
 def _wrap_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-    """The arguments of `step`, the optimizer first, with the closure wrapped; None if there is no closure."""
+    """Return the arguments of `step`, the optimizer first, with the closure wrapped; None if there is no closure."""
     if callable(kwargs.get("closure")):
         return args, {**kwargs, "closure": _outside(kwargs["closure"])}
     if len(args) > 1 and callable(args[1]):
@@ -309,7 +309,7 @@ def _outside(closure: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_nested_step(wrapper: FrameType) -> bool:
-    """Whether torch's frame around a step lies within another such frame."""
+    """Tell whether torch's frame around a step lies within another such frame."""
     frame = wrapper.f_back
     while frame is not None:
         if frame.f_code is wrapper.f_code:
@@ -355,7 +355,7 @@ def _distributed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _found_inf(scaler: Any, optimizer: Any) -> bool:
-    """Whether the scaler found gradients that are not finite. On a GPU that is not read: it would be a sync."""
+    """Tell whether the scaler found gradients that are not finite. On a GPU that is not read: it would be a sync."""
     state = getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer), {})
     before, OPEN.inside = OPEN.inside, NESTED  # not a sync of the program
     try:
@@ -399,7 +399,7 @@ def _add_name(optimizer: Any, frame: FrameType | None) -> str:
 
 
 def _name(optimizer: Any, depth: int) -> str:
-    """The name of an optimizer; one made before recording began is named after the line `depth` callers out."""
+    """Return the name of an optimizer; one made before recording began is named after the line `depth` callers out."""
     entry = _names.get(id(optimizer))
     if entry is not None and entry[0]() is optimizer:
         return entry[1]

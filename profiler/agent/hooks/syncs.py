@@ -70,7 +70,7 @@ _plain: dict[type, bool] = {}
 
 
 def has_values(tensor: Any) -> bool:
-    """Whether it is a tensor with values, not a stand-in while torch.compile traces a graph."""
+    """Tell whether it is a tensor with values, not a stand-in while torch.compile traces a graph."""
     kind = type(tensor)
     result = _plain.get(kind)
     if result is None:
@@ -79,7 +79,7 @@ def has_values(tensor: Any) -> bool:
 
 
 def pinned(tensor: Any) -> bool:
-    """Whether a tensor's memory on the CPU is page-locked, so that a copy can be asynchronous."""
+    """Tell whether a tensor's memory on the CPU is page-locked, so that a copy can be asynchronous."""
     try:
         return bool(tensor.is_pinned())
     except RuntimeError:  # a sparse layout
@@ -136,7 +136,7 @@ def _end_reads() -> None:
 
 
 def tally_of(recorder: Recorder, frame: FrameType | None, name: str) -> Tally:
-    """The tally of reads of the line that `frame` is at; empty if its tensors stay on the CPU in any program.
+    """Return the tally of reads of the line that `frame` is at; empty if its tensors stay on the CPU in any program.
 
     It depends on the callers between this line and the user's, which the run names.
     """
@@ -178,7 +178,7 @@ def _add_tally(recorder: Recorder, frame: FrameType, name: str) -> Tally:
 
 
 def _path_to_user(frame: FrameType) -> list[FrameType]:
-    """The frame and its callers up to the user's line; the frame alone if there is no such line."""
+    """Return the frame and its callers up to the user's line; the frame alone if there is no such line."""
     path = []
     for current in _frames(frame):
         path.append(current)
@@ -188,7 +188,7 @@ def _path_to_user(frame: FrameType) -> list[FrameType]:
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frame, then its callers."""
+    """Yield the frame, then its callers."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -239,8 +239,8 @@ def site(recorder: Recorder, inner: FrameType | None) -> int:
 
 
 def sites(recorder: Recorder, inner: FrameType | None) -> dict[str, int]:
-    """The same, and as `frame` the site of the innermost library that this line calls, without torch and the standard
-    library; -1 if there is none."""
+    """Return the same, and as `frame` the site of the innermost library that this line calls, without torch and the
+    standard library; -1 if there is none."""
     innermost = library = None
     for frame in _frames(inner):
         kind = _owner(frame.f_code)
@@ -290,7 +290,7 @@ class _SyncFilter:
         self.turning_on = False
 
     def match(self, text: str) -> bool:
-        """Whether to swallow a warning, which is then counted."""
+        """Tell whether to swallow a warning, which is then counted."""
         if self.turning_on and text.startswith(PROTOTYPE):
             return True
         recorder = STATE.recorder

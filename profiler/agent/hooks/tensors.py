@@ -60,7 +60,7 @@ def _install_step_count(module: ModuleType) -> None:
 
 
 def _is_sequence(torch: ModuleType) -> bool:
-    """Whether C code takes a tensor for a sequence, as any class with a `__getitem__` in Python.
+    """Tell whether C code takes a tensor for a sequence, as any class with a `__getitem__` in Python.
 
     torch.tensor([a, b]) of two 0-d tensors would then fail.
     """
@@ -187,7 +187,7 @@ def _copying(torch: ModuleType, name: str) -> Make:
 
 
 def _blocks(args: tuple[Any, ...], kwargs: dict[str, Any], source: Any, result: Any) -> bool:
-    """Whether the host waits for a copy: unless it is non_blocking and the CPU's memory is pinned."""
+    """Tell whether the host waits for a copy: unless it is non_blocking and the CPU's memory is pinned."""
     non_blocking = kwargs.get("non_blocking", next((value for value in args if value is True or value is False), False))
     return not non_blocking or not syncs.pinned(result if syncs.on_device(source) else source)
 
@@ -258,7 +258,8 @@ def _install_collectives(module: Any) -> None:
 
 
 def _condition(arguments: tuple[Any, ...], _: dict[str, Any]) -> Any:
-    """The tensor that torch.where waits for: torch.where(condition) is a nonzero, with three arguments it is none."""
+    """Return the tensor that torch.where waits for: torch.where(condition) is a nonzero, with three arguments it is
+    none."""
     return arguments[0] if len(arguments) == 1 else None
 
 
@@ -344,7 +345,7 @@ def _at_program_line(original: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _caller_of_wrapper(frame: FrameType | None, file: str) -> FrameType | None:
-    """The frame that called into the package where the warning names `file` of it; None without one."""
+    """Return the frame that called into the package where the warning names `file` of it; None without one."""
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):

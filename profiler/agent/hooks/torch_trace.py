@@ -39,7 +39,7 @@ def install(module: ModuleType) -> ProfilerWindow | None:
 
 
 def _number(variable: str, default: float) -> float:
-    """A variable's value above 0, else the default."""
+    """Return a variable's value above 0, else the default."""
     text = os.environ.get(variable, "")
     return (float(text) if text.replace(".", "", 1).isdecimal() else 0.0) or default
 
@@ -96,7 +96,8 @@ class KinetoSession:
 
 
 def clock_pair() -> tuple[int, int]:
-    """The same moment on our clock and as time of day, ns: the fastest of some readings, exact to less than a µs."""
+    """Return the same moment on our clock and as time of day, ns: the fastest of some readings, exact to less than a
+    µs."""
     readings = []
     for _ in range(_READINGS):
         before, day, after = now(), time.time_ns(), now()

@@ -36,7 +36,7 @@ _WORKERS_ONLY: Final = {
 
 
 def settings() -> dict[str, Any]:
-    """The settings to change; empty in programs that are not under trial."""
+    """Return the settings to change; empty in programs that are not under trial."""
     value: dict[str, Any] = json.loads(os.environ.get(VARIABLE) or "{}")
     return value
 
@@ -94,7 +94,7 @@ def _in_worker(module: Any) -> bool:
 
 
 def _is_at(place: Sequence[Any], frame: FrameType | None) -> bool:
-    """Whether the user's code that this frame runs for is at a file and line."""
+    """Tell whether the user's code that this frame runs for is at a file and line."""
     frame = user_frame(frame)
     return frame is not None and [os.path.realpath(frame.f_code.co_filename), frame.f_lineno] == [*place]
 
@@ -165,7 +165,7 @@ def _with_own_containers(batch: Any) -> Any:
 
 
 def _length(loader: Any) -> int | None:
-    """The batches of an epoch; None: its dataset does not tell, and the first epoch never ends."""
+    """Return the batches of an epoch; None: its dataset does not tell, and the first epoch never ends."""
     try:
         return len(loader)
     except TypeError:

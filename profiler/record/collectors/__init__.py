@@ -111,7 +111,7 @@ class CollectorSet:
 
 
 def describe_error(error: Exception) -> str:
-    """An error in one line."""
+    """Return an error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 

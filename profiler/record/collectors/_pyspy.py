@@ -47,7 +47,7 @@ _REFUSED: Final = re.compile(r"permission denied|operation not permitted", re.IG
 
 
 def find_py_spy() -> str | None:
-    """The path of py-spy: beside this Python, where pip has put it, or found as a shell does."""
+    """Return the path of py-spy: beside this Python, where pip has put it, or found as a shell does."""
     folders = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
     with suppress(metadata.PackageNotFoundError):
         package = metadata.distribution("py-spy")
@@ -68,7 +68,7 @@ _PRIORITY: Final = 1
 
 
 def may_preempt() -> bool:
-    """Whether this process may give its children real-time priority."""
+    """Tell whether this process may give its children real-time priority."""
     try:
         policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_PRIORITY))
@@ -227,7 +227,7 @@ class PySpy:
                 os.kill(self.process.pid, number)
 
     def cpu_so_far(self) -> float:
-        """CPU seconds that it has used until now, without its start."""
+        """Return the CPU seconds that it has used until now, without its start."""
         times = thread_times(self.process.pid, thread_ids(self.process.pid))
         return sum(thread.cpu_ns for thread in times.values()) / 1e9 - self.start_cpu_s
 
@@ -253,7 +253,7 @@ class PySpy:
         return log
 
     def spans_of_all_threads(self, clocks: ThreadClocks) -> tuple[list[Span], list[tuple[int, int, str, float]], int]:
-        """The spans, the rows of the samples table and the number of errors.
+        """Return the spans, the rows of the samples table and the number of errors.
 
         The trace's zero lies between our two clock readings; the middle is taken.
         """
@@ -272,7 +272,7 @@ class PySpy:
         return spans, values, errors
 
     def spans_of_gil_holder(self) -> tuple[list[Span], list[tuple[int, int, str, float]], int]:
-        """The same for the holder of the GIL.
+        """Return the same for the holder of the GIL.
 
         py-spy looks seconds x rate times, at random moments: a window lasts about as long as it was asked to. One that
         was cut short looked about as often as its time allows. A look that failed is none.
@@ -292,7 +292,7 @@ class PySpy:
         return spans, values, errors
 
     def refusal(self) -> Refusal:
-        """Why it ended without a trace; removes its files."""
+        """Tell why it ended without a trace; removes its files."""
         try:
             log = self.remove()
         except OSError as error:
@@ -306,7 +306,7 @@ class PySpy:
 
 
 def _counts(log: str) -> tuple[int, int]:
-    """The numbers of samples and of errors."""
+    """Return the numbers of samples and of errors."""
     counts = _COUNTS.search(log)
     return (int(counts[1]), int(counts[2])) if counts else (0, 0)
 
@@ -436,6 +436,6 @@ class SamplingWindow:
         return WindowRows(spans, gil_spans, values, errors)
 
     def refusal(self) -> Refusal:
-        """Why it ended without a trace; removes its files."""
+        """Tell why it ended without a trace; removes its files."""
         first, *_ = [py_spy.refusal() for py_spy in self.py_spys]
         return first

@@ -77,7 +77,7 @@ class SamplingSchedule:
         self._stepping = False
 
     def plan(self, now: float, *, stepping: bool) -> WindowPlan:
-        """The window that comes next.
+        """Return the window that comes next.
 
         :param now: seconds on any clock.
         :param stepping: whether the program steps.
@@ -97,8 +97,8 @@ class SamplingSchedule:
         return WindowPlan(self._pid, seconds, rate, max(1, round(_GIL_RATE * rate)), self.preempt)
 
     def is_over(self, plan: WindowPlan, cpu_s: float, *, stepping: bool) -> bool:
-        """Whether a window should end early: the program's first step has come, or its samples cost far more than its
-        rate was chosen for.
+        """Tell whether a window should end early: the program's first step has come, or its samples cost far more than
+        its rate was chosen for.
 
         :param cpu_s: the cost of its samples so far.
         """
@@ -125,7 +125,8 @@ class SamplingSchedule:
 
 
 def affordable_rate(sample_s: float, share: float, lowest: int, highest: int) -> int:
-    """The rate at which sampling stays within `share` of a core. A sample took 0.25 ms, and 0.015 ms per frame."""
+    """Return the rate at which sampling stays within `share` of a core. A sample took 0.25 ms, and 0.015 ms per
+    frame."""
     return max(min(lowest, highest), min(highest, int(share / sample_s)))
 
 
@@ -304,5 +305,5 @@ class ProcessSampler:
 
 
 def has_torn_frame(span: Span) -> bool:
-    """Whether a frame was read while the running thread changed it: its names are then any bytes."""
+    """Tell whether a frame was read while the running thread changed it: its names are then any bytes."""
     return any("\0" in file or "\0" in function for file, _, function in span.frames)

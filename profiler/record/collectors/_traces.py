@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 
 def active_clocks(readings: Sequence[tuple[int, Mapping[int, ThreadTimes]]]) -> ThreadClocks:
-    """The active time of each thread so far, at each reading.
+    """Return the active time of each thread so far, at each reading.
 
     The kernel adds a thread's wait for a core when it gets one. So what a reading shows beyond the time since the
     reading before belongs before that.
@@ -77,13 +77,14 @@ def spans_of_all_threads(events: Sequence[Mapping[str, Any]], start: int, clocks
 
 
 def _has_same_thread_ids(events: Sequence[Mapping[str, Any]], clocks: ThreadClocks) -> bool:
-    """Whether the trace has the thread ids of this process's view: py-spy shows those of a container's own view."""
+    """Tell whether the trace has the thread ids of this process's view: py-spy shows those of a container's own
+    view."""
     named = {int(match[1]) for event in events if (match := _THREAD.match(event["name"]))}
     return not clocks or any(not named.isdisjoint(threads) for _, threads in clocks)
 
 
 def _span(stack: Sequence[Mapping[str, Any]], begin: int, end: int) -> Span | None:
-    """The stack as a span; None for a thread without a frame of Python."""
+    """Return the stack as a span; None for a thread without a frame of Python."""
     thread = _THREAD.match(stack[0]["name"])
     if thread is None or len(stack) < 2:
         return None
@@ -92,7 +93,8 @@ def _span(stack: Sequence[Mapping[str, Any]], begin: int, end: int) -> Span | No
 
 
 def _with_activity(span: Span, clocks: ThreadClocks, times: Sequence[int]) -> list[Span]:
-    """The span with `active` from the clocks around it, cut at the first reading in which its thread is missing."""
+    """Return the span with `active` from the clocks around it, cut at the first reading in which its thread is
+    missing."""
     last = bisect_left(times, span.begin)
     while last < len(clocks):
         when, threads = clocks[last]
@@ -112,7 +114,8 @@ def _with_activity(span: Span, clocks: ThreadClocks, times: Sequence[int]) -> li
 
 
 def spans_of_gil_holder(document: Mapping[str, Any], pid: int, begin: int, observed: int, ticks: int) -> list[Span]:
-    """A span for each sample, as long as the time between two: together they are the time in which the GIL was held.
+    """Return a span for each sample, as long as the time between two: together they are the time in which the GIL was
+    held.
 
     Samples are spread evenly over the window; their number is exact.
 

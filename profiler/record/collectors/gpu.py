@@ -93,7 +93,7 @@ class Nvml:
         self.handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
 
     def ask(self, query: Query, handle: Any) -> Any:
-        """The answer to `query`; None where this GPU or driver does not support it."""
+        """Return the answer to `query`; None where this GPU or driver does not support it."""
         try:
             return query(self.api, handle)
         except self.api.NVMLError:
@@ -104,7 +104,7 @@ class Nvml:
         return {name: self.ask(query, handle) for name, query in PROPERTIES.items()}
 
     def processes(self, handle: Any) -> set[int]:
-        """The processes that NVML knows to compute on this GPU."""
+        """Return the processes that NVML knows to compute on this GPU."""
         processes = self.ask(lambda nvml, gpu: nvml.nvmlDeviceGetComputeRunningProcesses(gpu), handle)
         return {int(process.pid) for process in processes or ()}
 
@@ -171,7 +171,7 @@ class GpuReader:
             self.error = error
 
     def read(self, pids: Collection[int], *, uses_cuda: bool) -> tuple[tuple[GpuUse, ...], str]:
-        """The GPUs that processes of `pids` use, and a note: why there are none, or whose they are.
+        """Return the GPUs that processes of `pids` use, and a note: why there are none, or whose they are.
 
         :param uses_cuda: whether the program has the driver open, for when NVML does not name its processes.
         """
@@ -187,7 +187,7 @@ class GpuReader:
         return (), f"the program uses no GPU ({count})"
 
     def all(self) -> tuple[GpuUse, ...]:
-        """Every GPU of the machine."""
+        """Return every GPU of the machine."""
         return () if self.error else tuple(self._use(index) for index in range(len(self._nvml.handles)))
 
     def driver(self) -> str:

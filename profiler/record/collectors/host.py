@@ -180,7 +180,7 @@ class HostReader:
         return rows
 
     def _status(self, pid: int) -> list[Row]:
-        """The context switches and the largest memory of a process; nothing of one that has ended."""
+        """Return the context switches and the largest memory of a process; nothing of one that has ended."""
         rows: list[Row] = []
         for name, field in _STATUS_FIELDS.items():
             number = read_status(pid, field).partition(" ")[0]
@@ -222,7 +222,7 @@ class HostReader:
         return rows
 
     def _is_preferred(self) -> bool:
-        """Whether the target gets the cores of programs with a nice value above 0: it has none itself."""
+        """Tell whether the target gets the cores of programs with a nice value above 0: it has none itself."""
         try:
             return os.getpriority(os.PRIO_PROCESS, self._context.pid) <= 0
         except OSError:  # it has ended
@@ -277,8 +277,8 @@ class EnvironmentCollector:
 
 
 def host_facts() -> dict[str, Any]:
-    """The machine, without its name. `cores` are those that this process may use; `cpu_quota` is how many cores its
-    control groups allow, and `memory_limit` how many bytes of memory."""
+    """Return the machine, without its name. `cores` are those that this process may use; `cpu_quota` is how many cores
+    its control groups allow, and `memory_limit` how many bytes of memory."""
     return {
         "cpu": _cpu_model() or platform.processor() or platform.machine(),
         "cores": kernel.cores(),
@@ -305,7 +305,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit(directory: Path) -> str | None:
-    """The commit checked out in `directory`; None where there is none.
+    """Return the commit checked out in `directory`; None where there is none.
 
     `CHANGED` follows it where tracked files differ from it, `UNKNOWN_CHANGES` where git did not tell in time.
     """

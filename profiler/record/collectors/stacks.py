@@ -149,7 +149,7 @@ class StacksCollector:
 
 
 def has_steps(run: Path) -> bool:
-    """Whether a process of the recorded program steps: its tables of steps or of boundaries grow."""
+    """Tell whether a process of the recorded program steps: its tables of steps or of boundaries grow."""
     return any(
         path.stat().st_size >= _FIRST_RECORDS * packer(table).size
         for table in ("steps", "boundaries")
@@ -158,7 +158,7 @@ def has_steps(run: Path) -> bool:
 
 
 def sampled_processes(pid: int) -> list[int]:
-    """The Python processes in the tree of `pid`, by generation, without mere helpers."""
+    """Return the Python processes in the tree of `pid`, by generation, without mere helpers."""
     pythons = list(filter(is_python, process_tree(pid)))
     helpers = {pid for pid in pythons[1:] if any(mark in " ".join(read_arguments(pid)) for mark in _HELPERS)}
     return [pid for pid in pythons if pid not in helpers]
