@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.agent.hooks import backward, optimizers
+from profiler.agent.hooks import optimizers, stages
 from profiler.agent.hooks._unused_gradients import _PASSES, _STEPS, Search
 from tests.benchmarks.measure import interleaved, mean_interval
 from tests.fakes.watched import watched
@@ -39,7 +39,7 @@ def step_times(folder: Path) -> list[float]:
     model = torch.nn.TransformerEncoder(layer, 8, enable_nested_tensor=False)
     optimizer = torch.optim.AdamW(model.parameters())
     batch, times = torch.randn(4, 32, 64), []
-    with watched(folder, (backward.PLUGIN, torch.autograd), (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"])):
+    with watched(folder, (stages.BACKWARD, torch.autograd), (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"])):
         for _ in range(LAST):
             begin = time.perf_counter()
             optimizer.zero_grad()
@@ -54,7 +54,7 @@ def test_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = itertools.count()
 
     def train(on: bool) -> list[float]:
-        monkeypatch.setattr(backward, "Search", Search if on else _no_search)
+        monkeypatch.setattr(stages, "Search", Search if on else _no_search)
         return step_times(tmp_path / str(next(numbers)))
 
     times = interleaved({on: lambda _, on=on: train(on) for on in (True, False)}, ROUNDS + 1)

@@ -21,7 +21,7 @@ from typing import Final
 import pytest
 import torch
 
-from profiler.agent.hooks import backward, exact, optimizers, stages
+from profiler.agent.hooks import exact, optimizers, stages
 from profiler.check.counters import baseline
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.counted import counted
@@ -41,7 +41,7 @@ _HOOKS: Final = (
     (exact.COUNTS, torch),
     (optimizers.PLUGIN, import_module("torch.optim.optimizer")),
     (optimizers.PLUGIN, import_module("torch.amp.grad_scaler")),
-    (backward.PLUGIN, torch.autograd),
+    (stages.BACKWARD, torch.autograd),
     (stages.STAGES, torch.nn.modules.module),
 )
 

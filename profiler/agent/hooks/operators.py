@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from profiler.agent.clocks import now
 from profiler.agent.hooks import exact
-from profiler.agent.hooks._profiler_window import ProfilerWindow
+from profiler.agent.hooks.torch_trace import ProfilerWindow
 from profiler.agent.patching import STATE, Hook, is_user_file
 from profiler.run.tables import COUNTED_LINES, COUNTED_STEPS, OPERATORS
 

@@ -56,7 +56,7 @@ step stacks are sampled 8 times a second, then up to 70 times in a burst, and af
 _ENOUGH: Final = 5.0
 """Samples that must remain for those of windows with a low rate to be left out."""
 _RECORDER: Final = (
-    *("agent/recorder.py", "agent/folder.py"),
+    *("agent/recorder.py", "agent/clocks.py", "agent/folder.py"),
     *("agent/buffers.py", "agent/hooks/_descent.py", "agent/hooks/_source.py"),  # in runs of former versions
 )
 """Files of the recorder that call nothing of the program's. It reads CPU clocks, at which Linux notices that the

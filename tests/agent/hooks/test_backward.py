@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from profiler.agent.hooks import backward
+from profiler.agent.hooks import stages
 from profiler.agent.patching import STATE
 from profiler.run.tables import BoundaryKind
 from tests.fakes.watched import regions, watched
 
 torch = pytest.importorskip("torch")
 HERE = Path(__file__).name
-HOOK = backward.PLUGIN, torch.autograd
+HOOK = stages.BACKWARD, torch.autograd
 
 
 def test_each_backward_pass_is_a_boundary_with_the_line_of_the_user(tmp_path: Path) -> None:

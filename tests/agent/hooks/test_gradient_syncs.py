@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import backward, optimizers, stages
+from profiler.agent.hooks import optimizers, stages
 from profiler.agent.patching import Hook
 from profiler.run.model import Run
 from profiler.run.tables import REPEATED_GRADIENT_SYNCS, BoundaryKind
@@ -34,7 +34,7 @@ def only_rank(tmp_path: Path) -> Iterator[None]:
 def hooks(module: ModuleType) -> tuple[tuple[Hook, Any], ...]:
     return (
         (stages.GRADIENT_SYNCS, module),
-        (backward.PLUGIN, torch.autograd),
+        (stages.BACKWARD, torch.autograd),
         (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]),
         (optimizers.PLUGIN, sys.modules["torch.amp.grad_scaler"]),
     )

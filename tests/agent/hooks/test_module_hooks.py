@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import module_hooks
+from profiler.agent.hooks import settings
 from profiler.agent.patching import STATE
 from tests.fakes.watched import watched
 
@@ -47,7 +47,7 @@ def spread(module: Any, inputs: Any, output: Any) -> None:
 
 
 def test_what_is_registered(tmp_path: Path) -> None:
-    with watched(tmp_path, (module_hooks.PLUGIN, sys.modules["torch.nn.modules.module"])):
+    with watched(tmp_path, (settings.MODULE_HOOKS, sys.modules["torch.nn.modules.module"])):
         observer, layer = Observer(), torch.nn.Linear(2, 2)
         handles = [layer.register_forward_hook(hook) for hook in (observer, observer.keep, observer.keep)]
         layer.register_forward_hook(partial(squares, 2.0))
@@ -75,7 +75,7 @@ def test_what_is_registered(tmp_path: Path) -> None:
 
 
 def test_how_often_and_where_a_hook_is_registered(tmp_path: Path) -> None:
-    with watched(tmp_path, (module_hooks.PLUGIN, sys.modules["torch.nn.modules.module"])):
+    with watched(tmp_path, (settings.MODULE_HOOKS, sys.modules["torch.nn.modules.module"])):
         layer = torch.nn.Linear(2, 2)
         for _ in range(5):
             layer.register_forward_hook(spread)
@@ -109,7 +109,7 @@ def library(folder: Path) -> Any:
 
 def test_the_line_that_registers_the_hooks_of_a_library(tmp_path: Path) -> None:
     watch, modules = library(tmp_path), ("torch", "torch.nn.modules.module", "torch.optim.optimizer")
-    with watched(tmp_path, *((module_hooks.PLUGIN, sys.modules[name]) for name in modules)):
+    with watched(tmp_path, *((settings.MODULE_HOOKS, sys.modules[name]) for name in modules)):
         layer = torch.nn.Linear(2, 1)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
         watch(layer, optimizer)
@@ -128,7 +128,7 @@ def test_the_line_that_registers_the_hooks_of_a_library(tmp_path: Path) -> None:
 
 def test_what_cannot_be_called_is_registered_as_without_recording(tmp_path: Path) -> None:
     layer = torch.nn.Linear(2, 2)
-    with watched(tmp_path, (module_hooks.PLUGIN, sys.modules["torch.nn.modules.module"])):
+    with watched(tmp_path, (settings.MODULE_HOOKS, sys.modules["torch.nn.modules.module"])):
         layer.register_forward_hook(None)
         assert STATE.recorder is not None
         assert "module_hooks" not in STATE.recorder.hook_facts
@@ -141,7 +141,7 @@ def test_compiled_code_registers_hooks(tmp_path: Path) -> None:
         result.register_hook(lambda gradient: gradient * 2)
         return result.sum()
 
-    with watched(tmp_path, (module_hooks.PLUGIN, torch)):
+    with watched(tmp_path, (settings.MODULE_HOOKS, torch)):
         values = torch.ones(2, requires_grad=True)
         torch.compile(doubled, backend="eager", fullgraph=True)(values).backward()
     assert values.grad.tolist() == [6.0, 6.0]

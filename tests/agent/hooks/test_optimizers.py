@@ -16,8 +16,7 @@ import torch
 from profiler import load
 from profiler.agent import patching
 from profiler.agent.clocks import Region
-from profiler.agent.hooks import backward as timed
-from profiler.agent.hooks import optimizers
+from profiler.agent.hooks import optimizers, stages
 from profiler.agent.patching import STATE
 from profiler.run.model import Run
 from profiler.run.tables import BoundaryKind
@@ -35,7 +34,7 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Callable[[], Run]]]:
     with ExitStack() as stack:
 
         def begin(level: str = "standard") -> Callable[[], Run]:
-            backward = [(timed.PLUGIN, torch.autograd)] if level != "light" else []
+            backward = [(stages.BACKWARD, torch.autograd)] if level != "light" else []
             return stack.enter_context(watched(tmp_path, *hooks, *backward, level=level))
 
         yield begin

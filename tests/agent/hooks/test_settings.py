@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 def test_the_lines_that_change_settings_are_recorded(tmp_path: Path) -> None:
     modules = torch, torch.nn.modules.module, torch.profiler.profiler, torch.autograd.profiler
     threads = torch.get_num_threads()
-    with watched(tmp_path, *((settings.PLUGIN, module) for module in modules)):
+    with watched(tmp_path, *((settings.SETTINGS_HOOK, module) for module in modules)):
         assert STATE.recorder is not None
         torch.autograd.set_detect_anomaly(False)
         torch.nn.Linear(2, 2).to("cpu")
@@ -56,7 +56,7 @@ def test_the_lines_that_change_settings_are_recorded(tmp_path: Path) -> None:
 
 
 def test_the_line_that_starts_a_thread_is_recorded(tmp_path: Path) -> None:
-    with watched(tmp_path, (settings.PLUGIN, threading)):
+    with watched(tmp_path, (settings.SETTINGS_HOOK, threading)):
         assert STATE.recorder is not None
         numbers = list[int | None]()
         beside = threading.Thread(target=lambda: numbers.append(threading.get_native_id()))
@@ -83,7 +83,7 @@ class OfProgram(multiprocessing.Process):
 
 
 def test_the_only_line_that_makes_processes_is_recorded(tmp_path: Path) -> None:
-    with watched(tmp_path, (settings.PLUGIN, multiprocessing.process)):
+    with watched(tmp_path, (settings.SETTINGS_HOOK, multiprocessing.process)):
         assert STATE.recorder is not None
         facts = STATE.recorder.hook_facts
         loader = torch.utils.data.DataLoader(torch.zeros(4), num_workers=1)
@@ -125,7 +125,7 @@ def test_the_only_line_that_makes_an_object_with_arguments_is_recorded(
     monkeypatch.setattr(torch.nn.parallel.DistributedDataParallel, "__init__", lambda self, module: None)
     modules = sys.modules["transformers.training_args"], sys.modules["torch.nn.parallel.distributed"]
     before = inspect.signature(arguments)
-    with watched(tmp_path, *((settings.PLUGIN, module) for module in modules)):
+    with watched(tmp_path, *((settings.SETTINGS_HOOK, module) for module in modules)):
         assert STATE.recorder is not None
         facts = STATE.recorder.hook_facts
         OfUser(torch.nn.Linear(2, 2))

@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from profiler.agent.patching import STATE, patch_count, unpatch
-from profiler.agent.hooks import _profiler_window, torch_trace
+from profiler.agent.hooks import torch_trace
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import BoundaryKind
 root = Path(sys.argv[1])
@@ -119,13 +119,13 @@ torch.profiler._KinetoProfile.export_chrome_trace, whole = (
 steps(recorder, 5)
 torch.profiler._KinetoProfile.export_chrome_trace = whole
 # one step without end, of operators alone; and a graph that is captured where the window would begin and end
-_profiler_window.ALARM_PERIOD_S = 0.05  # in half a second there are operators whose trace takes ten to be written
+torch_trace.ALARM_PERIOD_S = 0.05  # in half a second there are operators whose trace takes ten to be written
 recorder, trace = scenario("endless")
 steps(recorder, 7)
-_profiler_window.CUT_NS = _profiler_window.CUT_BYTES = -(1 << 62)
+torch_trace.CUT_NS = torch_trace.CUT_BYTES = -(1 << 62)
 while trace._session is not None:
     x.add_(1)
-_profiler_window.CUT_NS = 1 << 62
+torch_trace.CUT_NS = 1 << 62
 # steps that are long for a trace: it begins after the second one, and ends in the third
 os.environ["PROFILER_TRACE_SECONDS"] = "0.000001"
 recorder, trace = scenario("long")
@@ -143,16 +143,16 @@ recorder.step(0, False)
 said["after the warm-up"].append(trace._facts["state"] == "waiting")
 del os.environ["PROFILER_TRACE_SECONDS"]
 recorder, trace = scenario("captured")
-real = _profiler_window._capturing
-_profiler_window._capturing = lambda torch: True
+real = torch_trace._capturing
+torch_trace._capturing = lambda torch: True
 steps(recorder, 9)
 said["captured"] = [trace._session is None]
-_profiler_window._capturing = real
+torch_trace._capturing = real
 steps(recorder, 7)
-_profiler_window._capturing = lambda torch: True
+torch_trace._capturing = lambda torch: True
 steps(recorder, 9)
 said["captured"].append(trace._session is None)
-_profiler_window._capturing = real
+torch_trace._capturing = real
 steps(recorder, 1)
 recorder, trace = scenario("short")
 steps(recorder, 3)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import _unused_gradients, backward, optimizers
+from profiler.agent.hooks import _unused_gradients, optimizers, stages
 from profiler.agent.hooks.optimizers import _MAX_PASSES, GradientUses
 from profiler.agent.patching import STATE
 from tests.fakes.watched import watched
@@ -51,7 +51,7 @@ def train(model: Any, *trained: Any, after: Callable[[], object] = lambda: None)
 def hooked(tmp_path: Path) -> Iterator[None]:
     """The hooks of passes and of optimizers are at work."""
     with watched(
-        tmp_path, (backward.PLUGIN, torch.autograd), (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"])
+        tmp_path, (stages.BACKWARD, torch.autograd), (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"])
     ):
         yield
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import backward, loader, optimizers, regions, tensors
+from profiler.agent.hooks import loader, optimizers, regions, stages, tensors
 from profiler.analyse.sampling.frames import Stack, classify_stack
 from profiler.run.code_origin import PackageFolders
 from profiler.run.model import Site
@@ -55,7 +55,7 @@ def hooked(tmp_path: Path) -> Iterator[None]:
         (tensors.TENSORS, torch),
         (tensors.FUNCTIONS, torch),
         (regions.REGIONS, torch),
-        (backward.PLUGIN, torch.autograd),
+        (stages.BACKWARD, torch.autograd),
         (loader.PLUGIN, torch.utils.data.dataloader),
         (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]),
     ]
