@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -80,14 +79,9 @@ def install_hooks(caller: object | None = None) -> HookFinder:
     finder = HookFinder(load_hooks(recorder.level) if recorder else (), caller)
     if caller is None:
         sys.meta_path.insert(0, finder)
-        on_unpatch(partial(_remove_finder, finder))
+        on_unpatch(lambda: finder in sys.meta_path and sys.meta_path.remove(finder))  # the program may have removed it
     finder.install_for_loaded_modules()
     return finder
-
-
-def _remove_finder(finder: object) -> None:
-    if finder in sys.meta_path:  # the program may have removed it
-        sys.meta_path.remove(finder)
 
 
 def load_hooks(level: str) -> list[Hook]:

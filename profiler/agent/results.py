@@ -44,7 +44,10 @@ class ResultWriter:
                 line = describe_result(name, value, rtol, atol, margins)
                 self._calls[name] += 1
                 self._values[name] += len(line["values"])
-                self._append(json.dumps(line) + "\n")
+                self._folder.make()
+                if not self._folder.failed:
+                    with open(self._folder.path / tables.RESULTS, "a", encoding="utf-8") as file:
+                        file.write(json.dumps(line) + "\n")
         except OSError as error:
             self._folder.fail(error)
         except Exception as error:  # noqa: BLE001 - a value of the program may raise anything, and must not fail it
@@ -56,12 +59,6 @@ class ResultWriter:
         if name not in self._calls:
             return len(self._calls) >= _MAX_NAMES
         return self._calls[name] >= _MAX_CALLS or self._values[name] >= _MAX_VALUES_OF_NAME
-
-    def _append(self, line: str) -> None:
-        self._folder.make()
-        if not self._folder.failed:
-            with open(self._folder.path / tables.RESULTS, "a", encoding="utf-8") as file:
-                file.write(line)
 
 
 def describe_result(name: str, value: Any, rtol: float, atol: float, margins: Any) -> dict[str, Any]:

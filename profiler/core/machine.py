@@ -95,16 +95,11 @@ def virtual_devices(number: int | None, card: str) -> str:
         return ""
     if number < 1:
         raise ProfilerError(f"--virtual-cuda {number}: the number of devices must be 1 or more")
-    if _has_gpu():
+    # as CUDA reads it
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1") and _DRIVER.exists():
         reason = "this machine has an NVIDIA GPU, which virtual devices would hide"
         raise ProfilerError(f"--virtual-cuda: {reason}: set CUDA_VISIBLE_DEVICES= (empty) to hide it")
     return f"{number}:{card}"
-
-
-def _has_gpu() -> bool:
-    """Tell whether programs see a GPU of NVIDIA on this machine."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")  # as CUDA reads it
-    return visible and _DRIVER.exists()
 
 
 # ---------------------------------------------------------------- packages

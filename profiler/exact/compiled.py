@@ -69,7 +69,10 @@ def _change_dynamo(mode: VirtualMode, undos: list[Callable[[], object]]) -> None
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     state = torch_function.SymbolicTorchFunctionState
-    tracing = _tracing_mode(mode.machine)
+    # a mode for tensors without values, which use no memory and whose copies and waits do not count
+    own = Machine(len(mode.machine.devices), mode.machine.card, lambda *_: None)
+    own.share_current_device(mode.machine)
+    tracing = VirtualMode(own)
     initialize, run, from_real = state.__init__, utils.run_node, FakeTensorMode.from_tensor
     specialize = TensorVariable.specialize
 
@@ -111,13 +114,6 @@ def _change_dynamo(mode: VirtualMode, undos: list[Callable[[], object]]) -> None
         trace_rules._recompile_re()
 
     undos.append(compile_our_mode)
-
-
-def _tracing_mode(machine: Machine) -> VirtualMode:
-    """Return a mode for tensors without values, which use no memory and whose copies and waits do not count."""
-    own = Machine(len(machine.devices), machine.card, lambda *_: None)
-    own.share_current_device(machine)
-    return VirtualMode(own)
 
 
 # ---------------------------------------------------------------- CUDA graphs

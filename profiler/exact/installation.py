@@ -65,19 +65,15 @@ class VirtualCuda:
         self._distributed()
         self._replace(torch, "compile", compile_replacement(self.mode, self._undos))
         self._scripts()
-        self._threads()
-        enter: Any = self.mode.__enter__
-        enter()
-        self._undos.append(self._leave)
+        mode: Any = self.mode  # it belongs to a thread: the threads that the program starts use it too
+        self._replace(threading.Thread, "start", starting(lambda: nullcontext() if is_active(mode) else mode))
+        mode.__enter__()
+        self._undos.append(lambda: mode.__exit__(None, None, None))
 
     def remove(self) -> None:
         """Restore torch. Tensors that were on virtual devices are tensors of the CPU then."""
         while self._undos:
             self._undos.pop()()
-
-    def _leave(self) -> None:
-        leave: Any = self.mode.__exit__
-        leave(None, None, None)
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
         original = vars(owner).get(name, _MISSING)
@@ -352,11 +348,6 @@ class VirtualCuda:
             c10d, "_get_object_coll_device", lambda group=None: "cuda" if named[0] else device_for_objects(group)
         )
         self._replace(distributed, "is_nccl_available", cuda.always(True))
-
-    def _threads(self) -> None:
-        """A torch function mode belongs to a thread; have the threads that the program starts use it too."""
-        mode = self.mode
-        self._replace(threading.Thread, "start", starting(lambda: nullcontext() if is_active(mode) else mode))
 
 
 def is_active(mode: VirtualMode) -> bool:

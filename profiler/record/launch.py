@@ -89,23 +89,27 @@ def record(
             target.note_signals()
             state, code = ("complete", 0) if goes_on else _outcome(target)
             statuses = all_statuses(spec, collectors, writer)
-            info = replace(info, state=state, exit_code=code, end=end, collectors=statuses)
-            info = close_run(spec, info)
+            info = close_run(spec, replace(info, state=state, exit_code=code, end=end, collectors=statuses))
         if goes_on and answer is not None:
-            answering = threading.Thread(target=_answer, args=(answer, info), daemon=True)
-            answering.start()
-            target.wait()  # here, so that its signals are passed on at once
-            answering.join()
+            _answer(answer, info, target)
             info = replace(info, exit_code=target.exit_code)
     return info
 
 
-def _answer(answer: Callable[[RunInfo], None], info: RunInfo) -> None:
-    try:
-        answer(info)
-    except Exception as error:  # noqa: BLE001 - the edge of a thread beside a program that goes on, and it reports
-        with suppress(OSError):
-            print(f"profiler: there is no answer: {type(error).__name__}: {error}", file=sys.stderr)
+def _answer(answer: Callable[[RunInfo], None], info: RunInfo, target: Target) -> None:
+    """Answer beside the program, and wait until both have ended."""
+
+    def work() -> None:
+        try:
+            answer(info)
+        except Exception as error:  # noqa: BLE001 - the edge of a thread beside a program that goes on, and it reports
+            with suppress(OSError):
+                print(f"profiler: there is no answer: {type(error).__name__}: {error}", file=sys.stderr)
+
+    answering = threading.Thread(target=work, daemon=True)
+    answering.start()
+    target.wait()  # here, so that its signals are passed on at once
+    answering.join()
 
 
 def _tell_missing_stacks(spec: RunSpec, collectors: CollectorSet) -> None:

@@ -219,8 +219,13 @@ class LiveProgram:
         interval = (now.time - before.time) / 1e9
         steps, reason = self._steps.read(now.time) if self._steps else (None, NOT_OURS)
         unknown = {"cpu": "" if interval else "needs two readings", "steps": reason, "gpus": note}
-        is_worker = {each: self._is_worker(each, now, steps) for each in processes}
-        cpu = {each: _cpu(now, before, each) / interval if interval else None for each in processes}
+        is_worker = {
+            each: stat.parent in processes and (steps is None or each != steps.pid) and reader.is_worker(each, stat)
+            for each, stat in processes.items()
+        }
+        early = {each: stat.cpu_s for each, stat in before.processes.items()}
+        used = {each: stat.cpu_s - early.get(each, 0.0) for each, stat in processes.items()}
+        cpu = {each: seconds / interval if interval else None for each, seconds in used.items()}
         throttled = None
         if interval and now.throttled is not None and before.throttled is not None:
             throttled = max(0.0, now.throttled - before.throttled) / interval
@@ -228,7 +233,7 @@ class LiveProgram:
             watched=self.watched,
             ran=max(0.0, reader.uptime() - root.started_s),
             cores=reader.cores(pid),
-            cpu=sum(used or 0.0 for used in cpu.values()) if interval else None,
+            cpu=sum(used.values()) / interval if interval else None,
             throttled=throttled,
             rss=sum(stat.rss_bytes for stat in processes.values()),
             processes=len(processes),
@@ -239,39 +244,19 @@ class LiveProgram:
             unknown={name: why for name, why in unknown.items() if why},
         )
 
-    def _is_worker(self, pid: int, now: _Reading, steps: StepUse | None) -> bool:
-        stat = now.processes[pid]
-        is_stepping = steps is not None and pid == steps.pid
-        return stat.parent in now.processes and not is_stepping and self._reader.is_worker(pid, stat)
-
-
-def _cpu(now: _Reading, before: _Reading, pid: int) -> float:
-    """Return the seconds of CPU that a process used: by its own clock or by those of its threads, whichever is more.
-
-    The first includes threads that have ended, but counts in ticks of 10 ms.
-    """
-    early = before.processes[pid].cpu_s if pid in before.processes else 0.0
-    of_threads = sum(_used(now, before, key)[0] for key in now.threads if key[0] == pid)
-    return max(now.processes[pid].cpu_s - early, of_threads)
-
-
-def _used(now: _Reading, before: _Reading, key: tuple[int, int]) -> tuple[float, float]:
-    """Return the seconds in which a thread had a core, and waited for one."""
-    used = now.threads[key][1]
-    # a thread that was not there before began since: all that it used was in this time
-    early = before.threads[key][1] if key in before.threads else ThreadTimes(0, 0)
-    return max(0, used.cpu_ns - early.cpu_ns) / 1e9, max(0, used.wait_ns - early.wait_ns) / 1e9
-
 
 def _threads(
     now: _Reading, before: _Reading, steps: StepUse | None, is_worker: dict[int, bool]
 ) -> tuple[ThreadUse, ...]:
     uses, interval = [], (now.time - before.time) / 1e9
-    for key, (stat, _) in now.threads.items():
+    for key, (stat, used) in now.threads.items():
         pid, tid = key
         cpu = delayed = None
         if interval:
-            cpu, delayed = (seconds / interval for seconds in _used(now, before, key))
+            # a thread that was not there before began since: all that it used was in this time
+            early = before.threads[key][1] if key in before.threads else ThreadTimes(0, 0)
+            cpu = max(0, used.cpu_ns - early.cpu_ns) / 1e9 / interval
+            delayed = max(0, used.wait_ns - early.wait_ns) / 1e9 / interval
         role = MAIN if pid == tid and not is_worker[pid] else ""
         role = TRAINING if steps is not None and key == (steps.pid, steps.tid) else role
         uses.append(ThreadUse(pid, tid, stat.name, stat.state, cpu, role, delayed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
@@ -40,16 +41,15 @@ class GrowingTable:
         """Return the records since the last call, and add them to `rows`; the first call reads the end of the file."""
         size = self._dtype.itemsize
         data = b""
-        with suppress(OSError):  # the file appears with its first record
-            complete = self._path.stat().st_size // size * size
+        # the file appears with its first record
+        with suppress(OSError), open(self._path, "rb") as file:
+            complete = file.seek(0, os.SEEK_END) // size * size
             if self._offset is None:
                 self._offset = max(0, complete - _FIRST_BYTES // size * size)
-            if complete > self._offset:
-                with open(self._path, "rb") as file:
-                    file.seek(self._offset)
-                    data = file.read(complete - self._offset)
-                data = data[: len(data) // size * size]
-                self._offset += len(data)
+            file.seek(self._offset)
+            data = file.read(max(0, complete - self._offset))
+            data = data[: len(data) // size * size]
+            self._offset += len(data)
         new: Table = np.frombuffer(data, self._dtype)
         self.rows = np.concatenate([self.rows, new])[-_MAX_ROWS:]
         return new

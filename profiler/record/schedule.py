@@ -209,7 +209,8 @@ def record_all(
             announce(number, task)
             made.append(path)
             spec = task.spec(path)
-            if task.kind == "detail" and _uses_cuda(recorded.light[side.label][0]):
+            folders = recorded.light[side.label][0].glob("source-*") if task.kind == "detail" else ()
+            if any(read_facts(folder).get("device") == "cuda" for folder in folders):
                 length = {name: os.environ.get(name, value) for name, value in _TRACE.items()}
                 spec = replace(spec, level="full", env=length)  # kernels and copies are in torch's trace only
             info = record(replace(spec, privacy=privacy))
@@ -218,34 +219,38 @@ def record_all(
             recorded.interrupted = True
         if recorded.interrupted:
             break
-        first = task.kind == "warmup" or (task.kind == "light" and not recorded.light[side.label])
-        # after all rounds it would be too late to report this
-        stepless = first and not any(any(path.glob(steps)) for steps in STEPS_FILES)
-        if not info.exit_code and not stepless:
-            recorded.add(task, path)
-        elif side.optional and task.kind != "detail":
-            recorded.unavailable[side.label] = _reason(info, path)
-            recorded.light.pop(side.label, None)
-        elif side.ours and info.exit_code == _BAD_INPUT and not any(recorded.light.values()):
-            reason = _reason(info, path)
-            for run in made:
-                shutil.rmtree(run, ignore_errors=True)
-            raise ProfilerError(reason)
-        elif info.exit_code:
-            line = last_output_line(path) or "it printed nothing"
-            message = f"{side.label} {_end(info)}: {line} (run and output are kept in {path})"
-            raise ProfilerError(message, Exit.TARGET_FAILED)
-        else:
-            raise ProfilerError(
-                f"{side.label} ({shown_command(side.argv)}) recorded no step to compare, no optimizer or loader "
-                f"was seen: mark its steps with profiler.step() (run and output are kept in {path})"
-            )
+        _note(recorded, task, info, made)
     return recorded
 
 
-def _uses_cuda(path: Path) -> bool:
-    """Tell whether a program of the run in `path` says that it uses CUDA, or hooks saw it."""
-    return any(read_facts(folder).get("device") == "cuda" for folder in path.glob("source-*"))
+def _note(recorded: RecordedRuns, task: Task, info: RunInfo, made: Sequence[Path]) -> None:
+    """Add a recording, the last of those `made`, or the reason why an optional program has none.
+
+    :raises ProfilerError: as `record_all`.
+    """
+    side, path = task.side, made[-1]
+    first = task.kind == "warmup" or (task.kind == "light" and not recorded.light[side.label])
+    # after all rounds it would be too late to report this
+    stepless = first and not any(any(path.glob(steps)) for steps in STEPS_FILES)
+    if not info.exit_code and not stepless:
+        recorded.add(task, path)
+    elif side.optional and task.kind != "detail":
+        recorded.unavailable[side.label] = _reason(info, path)
+        recorded.light.pop(side.label, None)
+    elif side.ours and info.exit_code == _BAD_INPUT and not any(recorded.light.values()):
+        reason = _reason(info, path)
+        for run in made:
+            shutil.rmtree(run, ignore_errors=True)
+        raise ProfilerError(reason)
+    elif info.exit_code:
+        line = last_output_line(path) or "it printed nothing"
+        message = f"{side.label} {_end(info)}: {line} (run and output are kept in {path})"
+        raise ProfilerError(message, Exit.TARGET_FAILED)
+    else:
+        raise ProfilerError(
+            f"{side.label} ({shown_command(side.argv)}) recorded no step to compare, no optimizer or loader "
+            f"was seen: mark its steps with profiler.step() (run and output are kept in {path})"
+        )
 
 
 def _reason(info: RunInfo, path: Path) -> str:

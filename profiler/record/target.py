@@ -336,7 +336,8 @@ class Target:
         received, early, self._early = self._received[:count], self._early, 0
         seen, self._seen = self._seen, set()
         del self._received[:count]
-        handled = {number for number in received if not (number in self._ignored and self._ignores(number))}
+        ignored = int(read_status(self.pid, "SigIgn") or "0", 16) if self._ignored.intersection(received) else 0
+        handled = {number for number in received if number not in self._ignored or not ignored >> (number - 1) & 1}
         self._handled |= handled
         if not handled.isdisjoint(STOP_SIGNALS):
             self.stopped, self.enough, self._kill_at = True, False, None
@@ -346,10 +347,6 @@ class Target:
                 if number in received[:place]:
                     time.sleep(_APART_S)
                 self._send(number)
-
-    def _ignores(self, number: int) -> bool:
-        """Tell whether the target ignores a signal."""
-        return bool(int(read_status(self.pid, "SigIgn") or "0", 16) >> (number - 1) & 1)
 
     def _stop(self) -> None:
         self._kill_at = time.monotonic() + KILL_AFTER_S

@@ -57,7 +57,7 @@ def test_cpu_needs_two_readings_and_is_a_rate() -> None:
     assert (second.ran, second.cores, second.rss, second.processes) == (60.0, 4.0, 10_000, 1)
     assert [(use.tid, use.cpu) for use in second.threads] == [(11, pytest.approx(0.45)), (10, pytest.approx(0.05))]
     assert second.threads[1].delayed == pytest.approx(0.3)
-    assert second.cpu == pytest.approx(0.5), "of the process's ticks and the sum of its threads, the larger"
+    assert second.cpu == pytest.approx(0.5)
     assert second.unknown["steps"] == NOT_OURS
     assert second.unknown["gpus"] == "no GPU here: no driver"
 

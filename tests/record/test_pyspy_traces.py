@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from profiler.core.procfs import ThreadTimes
-from profiler.record.collectors._traces import Span, active_clocks
-from profiler.record.collectors._traces import spans_of_all_threads as spans
+from profiler.record.collectors._pyspy import Span, active_clocks
+from profiler.record.collectors._pyspy import spans_of_all_threads as spans
 
 START = 1_000_000_000
 MS = 1_000_000

@@ -19,10 +19,9 @@ import pytest
 
 from profiler.core.procfs import ProcessStat
 from profiler.record.collectors import Context, _pyspy, stacks
-from profiler.record.collectors._pyspy import PySpy, RealtimePriority, WindowPlan
-from profiler.record.collectors._sampling import SamplingSchedule, affordable_rate, has_torn_frame
-from profiler.record.collectors._traces import Span
-from profiler.record.collectors.stacks import StacksCollector, has_steps, sampled_processes
+from profiler.record.collectors._pyspy import PySpy, RealtimePriority, Span, WindowPlan
+from profiler.record.collectors._sampling import SamplingSchedule, affordable_rate
+from profiler.record.collectors.stacks import StacksCollector, has_steps, has_torn_frame, sampled_processes
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run, RunSpec

@@ -125,7 +125,7 @@ class Search:
         """Whether the optimizers' parameters were searched for shards."""
         self._skipped = 0
         self._left = _PASSES
-        self._from = optimizers.steps_so_far() + _STEPS
+        self._from = optimizers.SEEN.steps + _STEPS
         self._before: dict[int, Fingerprint] | None = None
         """What the first passes found, by the id of the parameter; None: they are not over yet."""
         self._found: dict[int, Fingerprint] = {}
@@ -144,11 +144,11 @@ class Search:
             return False
         if self._running or self._is_told or self._searches >= _MAX_SEARCHES:
             return True
-        return optimizers.made_so_far() <= self._made
+        return optimizers.SEEN.made <= self._made
 
     def _finish(self) -> None:
-        self._is_over = optimizers.gradient_uses().is_over = True
-        self._made = optimizers.made_so_far()
+        self._is_over = optimizers.SEEN.uses.is_over = True
+        self._made = optimizers.SEEN.made
 
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], None] | None:
         """Look at a backward pass that is about to begin with these arguments.
@@ -162,10 +162,10 @@ class Search:
             with self._lock:
                 if self._is_over:
                     self._start()
-                    optimizers.follow_gradients_anew()
+                    optimizers.SEEN.uses = optimizers.GradientUses()
         call = _call(caller(2))
-        optimizers.gradient_uses().passed(call)
-        if not recorder.detailed or optimizers.steps_so_far() < self._from:
+        optimizers.SEEN.uses.passed(call)
+        if not recorder.detailed or optimizers.SEEN.steps < self._from:
             return None
         began = now()
         try:
@@ -213,7 +213,7 @@ class Search:
             if graph.is_judged:
                 self._found |= {id(parameter): fingerprint for parameter, fingerprint in graph.unused}
             if not self._left:
-                self._before, self._left, self._from = self._found, _PASSES, optimizers.steps_so_far() + _STEPS
+                self._before, self._left, self._from = self._found, _PASSES, optimizers.SEEN.steps + _STEPS
                 if not self._before and not self._has_discarded:
                     self._finish()
             return None

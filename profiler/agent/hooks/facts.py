@@ -246,7 +246,11 @@ class _StepFacts:
             "default_dtype": default if default != "float32" else "",
             "anomaly_detection": bool(_call(torch, "is_anomaly_enabled")) or anomaly,
             "deterministic_algorithms": (deterministic := _call(torch, "are_deterministic_algorithms_enabled")),
-            "fills_memory": bool(deterministic and _fills_memory(torch)),
+            # versions before 2.2 have no such setting
+            "fills_memory": bool(
+                deterministic
+                and getattr(getattr(torch.utils, "deterministic", None), "fill_uninitialized_memory", False)
+            ),
         }
         if parameters:
             switches["float64_parameters"] = _float64_share()
@@ -261,11 +265,6 @@ class _StepFacts:
 def _call(torch: Any, function: str) -> Any:
     """Return what a function of torch returns; None in a version of torch that does not have it."""
     return getattr(torch, function, lambda: None)()
-
-
-def _fills_memory(torch: Any) -> Any:
-    """Tell whether deterministic algorithms fill new memory; versions before 2.2 have no such setting."""
-    return getattr(getattr(torch.utils, "deterministic", None), "fill_uninitialized_memory", False)
 
 
 def _has_gnu_openmp(torch: Any) -> bool:

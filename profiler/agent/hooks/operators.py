@@ -164,17 +164,15 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[OperatorCall
             if is_operator and not depth and begin.name() != _PROBE:
                 name, stack = begin.name(), tuple(begin.stack()) if with_stack else ()
                 looked = checks if name.startswith(_BACKWARD) else 0.0
-                rows = _looked_up(begin.shapes()) if with_stack and name in _LOOK_UPS else (0, 0)
+                shapes = (
+                    begin.shapes() if with_stack and name in _LOOK_UPS else ()
+                )  # of the table, and of numbers of rows
+                rows = (shapes[0][0], prod(shapes[1])) if len(shapes) > 1 and shapes[0] else (0, 0)
                 took = begin.cpu_elapsed_us(event)
                 yield OperatorCall(name, took, 1 + inner, sequence, stack, looked, is_dense, rows)
                 checks = 0.0
             elif is_operator and depth == 1 and begin.name() in _NAN_CHECKS:
                 checks += begin.cpu_elapsed_us(event)
-
-
-def _looked_up(shapes: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """Return the rows of a table, and how many of them an operator takes that looks up rows by their numbers."""
-    return (shapes[0][0], prod(shapes[1])) if len(shapes) > 1 and shapes[0] else (0, 0)
 
 
 def undisturbed(steps: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:

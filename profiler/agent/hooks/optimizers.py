@@ -110,14 +110,23 @@ class _Thread(threading.local):
     """Steps so far."""
 
 
+class _Seen:
+    """What this recording has seen of the optimizers of this process: of torch.optim, and DistributedOptimizer."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        """Steps so far, whether or not GradScaler skipped them. Any thread may step: autograd's thread of a device does
+        where a hook of a gradient steps an optimizer. Two threads may count one step together."""
+        self.made = 0
+        """Optimizers so far, whether or not they still exist."""
+        self.uses = GradientUses()
+        """What optimizers do with the gradients of passes."""
+        self.names: dict[int, tuple[weakref.ref[Any], str]] = {}
+        """The name of each optimizer, by its id."""
+
+
 _thread = _Thread()
-_steps = 0
-"""Steps so far of all threads, and those that GradScaler skipped."""
-_names: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
-"""The name of each optimizer, by its id."""
-_uses = GradientUses()
-_made = 0
-"""Optimizers that the recording has seen."""
+SEEN: Final = _Seen()
 
 
 def _install_optimizers(module: Any) -> None:
@@ -128,20 +137,6 @@ def _install_optimizers(module: Any) -> None:
     patch(module.Optimizer, "zero_grad", _zeroed)
     on_unpatch(module.register_optimizer_step_pre_hook(steps.begin).remove)
     on_unpatch(module.register_optimizer_step_post_hook(steps.end).remove)
-
-
-def steps_so_far() -> int:
-    """Steps of optimizers in this process that the recording has seen, whether or not GradScaler skipped them.
-
-    Any thread may step: autograd's thread of a device does where a hook of a gradient steps an optimizer. An optimizer
-    that is no torch.optim.Optimizer is not seen.
-    """
-    return _steps
-
-
-def made_so_far() -> int:
-    """Optimizers of this process that the recording has seen, whether or not they still exist."""
-    return _made
 
 
 def parameters() -> set[int]:
@@ -161,40 +156,23 @@ def discarded_parameters(call: Call) -> set[int]:
     stepped: some optimizers, such as SAM, step by another one that has the same parameters."""
     ids: dict[bool, set[int]] = {True: set(), False: set()}
     for optimizer in _alive():
-        ids[_uses.is_discarded(optimizer, call)].update(map(id, parameters_of(optimizer)))
+        ids[SEEN.uses.is_discarded(optimizer, call)].update(map(id, parameters_of(optimizer)))
     return ids[True] - ids[False]
 
 
-def gradient_uses() -> GradientUses:
-    """Return what optimizers do with the gradients of passes."""
-    return _uses
-
-
-def follow_gradients_anew() -> None:
-    """Forget what optimizers did with the gradients of earlier passes."""
-    global _uses
-    _uses = GradientUses()
-
-
 def _alive() -> list[Any]:
-    return [optimizer for reference, _ in list(_names.values()) if (optimizer := reference()) is not None]
+    return [optimizer for reference, _ in list(SEEN.names.values()) if (optimizer := reference()) is not None]
 
 
 def _parameters() -> Iterator[Any]:
     return (parameter for optimizer in _alive() for parameter in parameters_of(optimizer))
 
 
-def _count_step() -> None:
-    global _steps
-    _steps += 1  # two threads may count one step together, but the number changes
-
-
 def _forget() -> None:
     """Forget the optimizers and, in every thread, the step of a recording that ends."""
-    global _thread, _steps, _made
-    _thread, _steps, _made = _Thread(), 0, 0
-    follow_gradients_anew()
-    _names.clear()
+    global _thread
+    _thread = _Thread()
+    vars(SEEN).update(vars(_Seen()))
 
 
 class _OptimizerSteps:
@@ -239,8 +217,8 @@ class _OptimizerSteps:
             return
         here.stepping = False
         here.ended += 1
-        _count_step()
-        _uses.stepped(optimizer)
+        SEEN.steps += 1
+        SEEN.uses.stepped(optimizer)
         if here.begun:
             recorder.region(_REGION, here.begun, here.depth)
             here.begun = 0
@@ -259,7 +237,7 @@ def _zeroed(original: Callable[..., Any]) -> Callable[..., Any]:
     # with *args and **kwargs it would take 0.4 µs instead of 0.1 µs, and more where the caches are cold
     def zero_grad(self: Any, set_to_none: Any = True) -> Any:
         recorder = STATE.recorder
-        if recorder is not None and not _uses.is_over:
+        if recorder is not None and not SEEN.uses.is_over:
             _note_zeroed(self, recorder)
         if set_to_none or recorder is None:
             return original(self, set_to_none)
@@ -276,9 +254,9 @@ def _zeroed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _note_zeroed(owner: Any, recorder: Recorder) -> None:
     try:
-        _uses.zeroed(owner, _alive())
+        SEEN.uses.zeroed(owner, _alive())
     except Exception as error:  # noqa: BLE001 - the edge to the program, which goes on; the run's status reports it
-        _uses.is_over = True
+        SEEN.uses.is_over = True
         recorder.hook_errors["unused_gradients"] = f"{type(error).__name__}: {error}"
 
 
@@ -324,8 +302,8 @@ def _scaled(original: Callable[..., Any]) -> Callable[..., Any]:
         result = original(self, optimizer, *args, **kwargs)
         recorder = STATE.recorder
         if recorder is not None and _thread.ended == before and not nested:
-            _count_step()
-            _uses.stepped(optimizer)
+            SEEN.steps += 1
+            SEEN.uses.stepped(optimizer)
             # where torch calls hooks at each step of this optimizer and called none, the optimizer did not step
             has_hooks = getattr(getattr(type(optimizer), "step", None), "hooked", False)
             skipped = bool(has_hooks) or _found_inf(self, optimizer)
@@ -344,7 +322,7 @@ def _distributed(original: Callable[..., Any]) -> Callable[..., Any]:
         begin, depth = now(), recorder.thread.depth if recorder is not None else 0
         result = original(self, context_id)
         if recorder is not None:
-            _count_step()
+            SEEN.steps += 1
             if recorder.detailed:
                 recorder.region(_REGION, begin, depth)
             if not recorder.index:
@@ -381,26 +359,25 @@ def _add_name(optimizer: Any, frame: FrameType | None) -> str:
     creator = user_frame(frame)
     line = f" ({Path(creator.f_code.co_filename).name}:{creator.f_lineno})" if creator else ""
     label = type(optimizer).__name__ + line
-    in_use = {name for _, name in _names.values()}
+    in_use = {name for _, name in SEEN.names.values()}
     number = 1
     while (name := label if number == 1 else f"{label} #{number}") in in_use:
         number += 1
-    global _made
-    _made += 1
+    SEEN.made += 1
     key = id(optimizer)
 
     def remove(reference: weakref.ref[Any]) -> None:
-        if key in _names and _names[key][0] is reference:
-            del _names[key]
-            _uses.forget(key)
+        if key in SEEN.names and SEEN.names[key][0] is reference:
+            del SEEN.names[key]
+            SEEN.uses.forget(key)
 
-    _names[key] = weakref.ref(optimizer, remove), name
+    SEEN.names[key] = weakref.ref(optimizer, remove), name
     return name
 
 
 def _name(optimizer: Any, depth: int) -> str:
     """Return the name of an optimizer; one made before recording began is named after the line `depth` callers out."""
-    entry = _names.get(id(optimizer))
+    entry = SEEN.names.get(id(optimizer))
     if entry is not None and entry[0]() is optimizer:
         return entry[1]
     return _add_name(optimizer, caller(depth + 1))

@@ -228,29 +228,23 @@ _METHODS: Final[dict[str, tuple[str, dict[str, TextCount]]]] = {
             "batch_encode_plus": count_texts("batch_text_or_text_pairs"),
         },
     ),
+    "sentencepiece": ("SentencePieceProcessor", {}),
 }
-"""For each module a class, and its methods with functions that count their texts. A library may lack some of them."""
+"""For each module a class, and its methods with functions that count their texts, none for those of
+_SENTENCEPIECE_METHODS. A library may lack some of them."""
 
 
 def _install_tokenizer(module: ModuleType) -> None:
     kind, counts = _METHODS[module.__name__]
-    _patch_methods(getattr(module, kind), counts)
-
-
-def _install_sentencepiece(module: Any) -> None:
-    kind = module.SentencePieceProcessor
-    _patch_methods(kind, {name: count_texts("input") for name in dir(kind) if _SENTENCEPIECE_METHODS.match(name)})
-
-
-def _patch_methods(owner: Any, counts: dict[str, TextCount]) -> None:
+    owner = getattr(module, kind)
+    if not counts:
+        counts = {name: count_texts("input") for name in dir(owner) if _SENTENCEPIECE_METHODS.match(name)}
     for method, count in counts.items():
         if callable(getattr(owner, method, None)):
             patch(owner, method, partial(_tokenized, count=count))
 
 
-TOKENIZERS = Hook(
-    "tokenizers", {**dict.fromkeys(_METHODS, _install_tokenizer), "sentencepiece": _install_sentencepiece}
-)
+TOKENIZERS = Hook("tokenizers", dict.fromkeys(_METHODS, _install_tokenizer))
 
 
 PLUGINS = (REGIONS, TOKENIZERS)

@@ -17,6 +17,7 @@ import dis
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -59,31 +60,22 @@ _CONSTRUCTORS: Final = {
 
 
 def _install(module: ModuleType) -> None:
-    patch(module, "set_num_threads", lambda original: _noted("threads", original))
+    patch(module, "set_num_threads", partial(_noted, "threads"))
     if hasattr(module, "set_anomaly_enabled"):  # both context managers of torch call it
-        patch(
-            module, "set_anomaly_enabled", lambda original: _noted("anomaly", original, lambda values: bool(values[0]))
-        )
-    patch(
-        module,
-        "use_deterministic_algorithms",
-        lambda original: _noted("deterministic", original, lambda values: bool(values[0])),
-    )
-    patch(module, "set_default_dtype", lambda original: _noted("float64", original, _has_float64))
+        patch(module, "set_anomaly_enabled", partial(_noted, "anomaly", is_slow=itemgetter(0)))
+    patch(module, "use_deterministic_algorithms", partial(_noted, "deterministic", is_slow=itemgetter(0)))
+    patch(module, "set_default_dtype", partial(_noted, "float64", is_slow=_has_float64))
 
 
 def _install_module(module: Any) -> None:
-    patch(module.Module, "double", lambda original: _noted("float64", original))
-    patch(module.Module, "to", lambda original: _noted("float64", original, _has_float64))
+    patch(module.Module, "double", partial(_noted, "float64"))
+    patch(module.Module, "to", partial(_noted, "float64", is_slow=_has_float64))
 
 
 def _install_profiler(module: Any) -> None:
     # not the sessions of this package
-    patch(
-        module.profile,
-        "__init__",
-        lambda original: _noted("profiler", original, lambda _: not ProfilerWindow.is_starting),
-    )
+    is_program: Callable[[Sequence[Any]], object] = lambda _: not ProfilerWindow.is_starting  # noqa: E731
+    patch(module.profile, "__init__", partial(_noted, "profiler", is_slow=is_program))
 
 
 def _install_threads(module: Any) -> None:
@@ -109,10 +101,6 @@ def _noting_thread(original: Callable[..., None]) -> Callable[..., None]:
 
 _MOST_LINES: Final = 200
 """Lines after which no further thread is noted: a program may start one for each request."""
-
-
-def _install_processes(module: Any) -> None:
-    patch(module.BaseProcess, "__init__", partial(_noting_maker, "processes"))
 
 
 def _install_constructor(module: Any) -> None:
@@ -157,7 +145,7 @@ def _has_float64(values: Sequence[Any]) -> bool:
 
 
 def _noted(
-    name: str, original: Callable[..., Any], is_slow: Callable[[Sequence[Any]], bool] = lambda _: True
+    name: str, original: Callable[..., Any], is_slow: Callable[[Sequence[Any]], object] = lambda _: True
 ) -> Callable[..., Any]:
     """Note the line of the first call whose arguments slow the program; of the number of threads, the last one."""
 
@@ -166,18 +154,13 @@ def _noted(
             STATE.recorder is not None
             and (name not in _lines or name == "threads")
             and is_slow((*args, *kwargs.values()))
+            and (line := user_line(caller(1))) is not None
         ):
-            _note(name)
+            _lines[name] = line
+            _write()
         return original(*args, **kwargs)
 
     return noted
-
-
-def _note(name: str) -> None:
-    line = user_line(caller(2))
-    if line is not None:
-        _lines[name] = line
-        _write()
 
 
 def _write() -> None:
@@ -195,7 +178,9 @@ SETTINGS_HOOK = Hook(
     {
         "torch": _install,
         "threading": _install_threads,
-        "multiprocessing.process": _install_processes,
+        "multiprocessing.process": lambda module: patch(
+            module.BaseProcess, "__init__", partial(_noting_maker, "processes")
+        ),
         "torch.nn.modules.module": _install_module,
         "torch.profiler.profiler": _install_profiler,
         "torch.autograd.profiler": _install_profiler,

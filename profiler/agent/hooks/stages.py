@@ -142,10 +142,6 @@ class _Thread(threading.local):
 _thread: Final = _Thread()
 
 
-def _install_module(module: Any) -> None:
-    patch(module.Module, "train", _switched)
-
-
 def _switched(original: Callable[..., Any]) -> Callable[..., Any]:
     def train(self: Any, mode: bool = True) -> Any:
         here = _thread
@@ -199,7 +195,13 @@ def _left(original: Callable[..., Any]) -> Callable[..., Any]:
     return __exit__
 
 
-STAGES = Hook("stages", {"torch.nn.modules.module": _install_module, "torch.autograd.grad_mode": _install_grad_mode})
+STAGES = Hook(
+    "stages",
+    {
+        "torch.nn.modules.module": lambda module: patch(module.Module, "train", _switched),
+        "torch.autograd.grad_mode": _install_grad_mode,
+    },
+)
 
 
 # ---------------------------------------------------------------- checkpoints of activations
@@ -249,7 +251,7 @@ def _install_parallel(module: ModuleType) -> None:
         def _pre_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
             recorder = STATE.recorder
             if recorder is not None and self.require_backward_grad_sync and is_grad_enabled():
-                steps, backwards = optimizers.steps_so_far(), recorder.backwards
+                steps, backwards = optimizers.SEEN.steps, recorder.backwards
                 before = passes.get(self)
                 if steps and before is not None and before[0] == steps and before[1] < backwards:
                     recorder.count(REPEATED_GRADIENT_SYNCS)

@@ -220,7 +220,9 @@ def _install_waits(module: Any) -> None:
     for function, name in WAITS.items():
         if not function.startswith("__"):  # a module has such methods too
             _replace_function(module, function, waiting(module, name))
-    _replace_function(module, "where", waiting(module, "nonzero", _condition))
+    # torch.where(condition) is a nonzero, with three arguments it is none
+    condition: Select = lambda arguments, _: arguments[0] if len(arguments) == 1 else None  # noqa: E731
+    _replace_function(module, "where", waiting(module, "nonzero", condition))
     _replace_function(module, "repeat_interleave", waiting(module, "repeat_interleave", repeats(module)))
     patch(module.cuda, "empty_cache", _empty_cache(module))
     for (path, function), (name, kind) in EXPLICIT.items():
@@ -255,12 +257,6 @@ def _install_collectives(module: Any) -> None:
             owner = reduce(lambda owner, part: getattr(owner, part, None), owner_path.split("."), module)
             if hasattr(owner, method):
                 patch(owner, method, _explicit_method(name, CallKind.OTHER, method))
-
-
-def _condition(arguments: tuple[Any, ...], _: dict[str, Any]) -> Any:
-    """Return the tensor that torch.where waits for: torch.where(condition) is a nonzero, with three arguments it is
-    none."""
-    return arguments[0] if len(arguments) == 1 else None
 
 
 _wrappers: Final[list[Any]] = []

@@ -60,17 +60,12 @@ def _install_optimizer(module: Any) -> None:
     changed = settings()
     if changed.get("optimizer"):
         patch(module.Optimizer, "__init__", lambda original: _with_options(original, changed["optimizer"]))
-    if changed.get("set_to_none"):
-        patch(module.Optimizer, "zero_grad", _to_none)
+    _drop_gradients(module.Optimizer)
 
 
-def _install_module(module: Any) -> None:
+def _drop_gradients(owner: Any) -> None:
     if settings().get("set_to_none"):
-        patch(module.Module, "zero_grad", _to_none)
-
-
-def _to_none(original: Callable[..., None]) -> Callable[..., None]:
-    return lambda self, *_, **__: original(self, set_to_none=True)
+        patch(owner, "zero_grad", lambda original: lambda self, *_, **__: original(self, set_to_none=True))
 
 
 def _with_options(original: Callable[..., None], changed: Mapping[str, Any]) -> Callable[..., None]:
@@ -89,10 +84,6 @@ def _install_loader(module: Any) -> None:
         patch(module.DataLoader, "__iter__", _replaying)
 
 
-def _in_worker(module: Any) -> bool:
-    return vars(module._utils.worker).get("_worker_info") is not None
-
-
 def _is_at(place: Sequence[Any], frame: FrameType | None) -> bool:
     """Tell whether the user's code that this frame runs for is at a file and line."""
     frame = user_frame(frame)
@@ -103,7 +94,8 @@ def _with_arguments(
     original: Callable[..., None], changed: Mapping[str, Any], place: Sequence[Any] | None, module: Any
 ) -> Callable[..., None]:
     def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
-        is_chosen = (place is None or _is_at(place, caller(1))) and not _in_worker(module)
+        is_worker = vars(module._utils.worker).get("_worker_info") is not None
+        is_chosen = not is_worker and (place is None or _is_at(place, caller(1)))
         if is_chosen:
             workers = changed.get("num_workers", kwargs.get("num_workers", args[4] if len(args) > 4 else 0))
             args = (*args[:4], workers, *args[5:]) if len(args) > 4 else args
@@ -176,7 +168,7 @@ PLUGIN = Hook(
     "trial-settings",
     {
         "torch": _install,
-        "torch.nn.modules.module": _install_module,
+        "torch.nn.modules.module": lambda module: _drop_gradients(module.Module),
         "torch.optim.optimizer": _install_optimizer,
         "torch.utils.data.dataloader": _install_loader,
     },

@@ -1,4 +1,16 @@
-"""Samples a window of a process: starts py-spy, keeps it ahead of the sampled thread, converts what it wrote."""
+"""Runs py-spy, keeps it ahead of the sampled thread, and converts what it wrote. Checked against py-spy 0.4.3.
+
+It converts both formats into spans of stacks per thread.
+
+Chrome trace, for windows of all threads: the only format that keeps the time of each change. With --threads the
+outermost frame is `thread (NATIVE ID): NAME`; `ts` counts microseconds from the start; at each sample in which a
+thread's stack differs from the one before, frames that went give an E event and frames that came a B event. Samples
+with the same stack leave no event, so a span may stand for several samples. A thread that has ended keeps its last
+stack until the trace ends.
+
+Speedscope, for windows of the GIL's holder: the only format that tells how often, since the chrome trace leaves no
+mark where nobody held the GIL. It has a profile for each thread with its samples in order of time, but without times.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +23,145 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from profiler.core.procfs import ThreadTimes, read_stat, thread_ids, thread_times, wait_exit
-from profiler.record.collectors._traces import (
-    Span,
-    ThreadClocks,
-    active_clocks,
-    spans_of_all_threads,
-    spans_of_gil_holder,
-)
+from profiler.core.procfs import ThreadTimes, read_stat, thread_ids, thread_times
+from profiler.run.store import Frame
+
+# ---------------------------------------------------------------- formats
+
+
+_THREAD: Final = re.compile(r"thread \((\d+)\)")
+_CLEAR_SHARE: Final = 0.9
+"""A span counts as active when at least this share of the time around it was (idle: was not); between: unknown."""
+ThreadClocks = Sequence[tuple[int, Mapping[int, int]]]
+"""Readings of thread clocks in order of time: (ns, {tid: ns so far in which it was on a core, or could have run})."""
+
+
+class Span(NamedTuple):
+    """A row of the stacks table."""
+
+    begin: int
+    end: int
+    pid: int
+    tid: int
+    frames: tuple[Frame, ...]
+    active: int
+    """1 on a core, or without one though it could have run; 0 blocked; -1 unknown."""
+
+
+def active_clocks(readings: Sequence[tuple[int, Mapping[int, ThreadTimes]]]) -> ThreadClocks:
+    """Return the active time of each thread so far, at each reading.
+
+    The kernel adds a thread's wait for a core when it gets one. So what a reading shows beyond the time since the
+    reading before belongs before that.
+    """
+    clocks = [(when, {tid: used.cpu_ns + used.wait_ns for tid, used in threads.items()}) for when, threads in readings]
+    for (before, early), (after, late) in zip(clocks[-2::-1], clocks[:0:-1], strict=True):
+        for tid in early.keys() & late.keys():
+            early[tid] = max(early[tid], late[tid] - (after - before))
+    return clocks
+
+
+def spans_of_all_threads(events: Sequence[Mapping[str, Any]], start: int, clocks: ThreadClocks) -> list[Span]:
+    """Spans of a chrome trace; `start` is the time (ns) of its zero. They are cut where a thread was gone."""
+    open_stacks: dict[int, list[Mapping[str, Any]]] = {}
+    since: dict[int, int] = {}
+    spans: list[Span] = []
+    clocks = clocks if _has_same_thread_ids(events, clocks) else ()
+    times = [when for when, _ in clocks]
+    for event in events:
+        if event["ph"] not in "BE":
+            continue
+        key, when = event["tid"], int(event["ts"])
+        stack = open_stacks.setdefault(key, [])
+        if stack and when > since[key]:
+            span = _span(stack, start + since[key] * 1000, start + when * 1000)
+            if span:
+                spans += _with_activity(span, clocks, times)
+        since[key] = when
+        if event["ph"] == "B":
+            stack.append(event)
+        elif stack:
+            stack.pop()
+    return spans
+
+
+def _has_same_thread_ids(events: Sequence[Mapping[str, Any]], clocks: ThreadClocks) -> bool:
+    """Tell whether the trace has the thread ids of this process's view: py-spy shows those of a container's own
+    view."""
+    named = {int(match[1]) for event in events if (match := _THREAD.match(event["name"]))}
+    return not clocks or any(not named.isdisjoint(threads) for _, threads in clocks)
+
+
+def _span(stack: Sequence[Mapping[str, Any]], begin: int, end: int) -> Span | None:
+    """Return the stack as a span; None for a thread without a frame of Python."""
+    thread = _THREAD.match(stack[0]["name"])
+    if thread is None or len(stack) < 2:
+        return None
+    frames = tuple((event["args"]["filename"], int(event["args"]["line"] or 0), event["name"]) for event in stack[1:])
+    return Span(begin, end, int(stack[0]["pid"]), int(thread[1]), frames, -1)
+
+
+def _with_activity(span: Span, clocks: ThreadClocks, times: Sequence[int]) -> list[Span]:
+    """Return the span with `active` from the clocks around it, cut at the first reading in which its thread is
+    missing."""
+    last = bisect_left(times, span.begin)
+    while last < len(clocks):
+        when, threads = clocks[last]
+        if span.tid not in threads:
+            end = min(span.end, when)
+            return [span._replace(end=end)] if end > span.begin else []
+        if when >= span.end:
+            break
+        last += 1
+    first = max(0, bisect_right(times, span.begin) - 1)
+    last = min(last, len(clocks) - 1)
+    if last <= first or span.tid not in clocks[first][1]:
+        return [span]
+    used = clocks[last][1][span.tid] - clocks[first][1][span.tid]
+    share = used / (times[last] - times[first])
+    return [span._replace(active=1 if share >= _CLEAR_SHARE else 0 if share <= 1 - _CLEAR_SHARE else -1)]
+
+
+def spans_of_gil_holder(document: Mapping[str, Any], pid: int, begin: int, observed: int, ticks: int) -> list[Span]:
+    """Return a span for each sample, as long as the time between two: together they are the time in which the GIL was
+    held.
+
+    Samples are spread evenly over the window; their number is exact.
+
+    :param begin: ns at which the window began.
+    :param observed: ns that it lasted.
+    :param ticks: how often py-spy looked, with a holder or without one.
+    """
+    period = observed // max(1, ticks)
+    frames = [(frame["file"] or "", int(frame["line"] or 0), frame["name"]) for frame in document["shared"]["frames"]]
+    spans: list[Span] = []
+    for profile in document["profiles"]:
+        stacks = [tuple(frames[index] for index in sample) for sample in profile["samples"] if len(sample) > 1]
+        thread = _THREAD.match(stacks[0][0][2]) if stacks else None
+        if thread is None:  # a thread without a frame of Python
+            continue
+        for number, stack in enumerate(stacks):
+            middle = begin + (2 * number + 1) * observed // (2 * len(stacks))
+            first = middle - period // 2
+            spans.append(Span(first, first + period, pid, int(thread[1]), stack[1:], 1))
+    return sorted(spans)
+
+
+# ---------------------------------------------------------------- py-spy
+
 
 FORBIDDEN: Final = (
     "ptrace is forbidden here: run as root, give the container the capability SYS_PTRACE, "
     "or set kernel.yama.ptrace_scope to 0"
 )
-_CLOCK_PERIOD_S: Final = 0.05
-"""Between two readings of thread clocks, of about 8 µs a thread."""
-_COST_LOOKS: Final = 10
-"""At every so many of these readings the CPU time of both py-spys is read, of about 0.2 ms."""
-_MAX_THREADS: Final = 64
-"""Threads whose clocks are read, besides those that were seen to run Python."""
 _COUNTS: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 _CUT_SHORT: Final = "Stopped sampling because"
 """py-spy logs this when its process exited, or when it got SIGINT."""
@@ -58,7 +183,7 @@ def find_py_spy() -> str | None:
 
 # ---------------------------------------------------------------- real-time priority
 
-_FOLLOW_S: Final = (0.01, 0.04)
+FOLLOW_S: Final = (0.01, 0.04)
 """Shortest and longest time between two looks. Of a thread that moves some times a second, looks at 20 Hz miss 6% of
 the samples; the time doubles only while the thread stays on its core."""
 _THREAD_LOOKS: Final = 4
@@ -93,7 +218,7 @@ class RealtimePriority:
         self._core: int | None = None
         self._threads: list[int] = []
         self._looks = 0
-        self.pause_s = _FOLLOW_S[0]
+        self.pause_s = FOLLOW_S[0]
         """Until the next `follow`, which costs 0.1 ms of a core: longer while the main thread stays on its core."""
         self.refused = False
         """A move was not allowed (a cpuset, for example), so samples lean toward waiting after all."""
@@ -105,14 +230,14 @@ class RealtimePriority:
             return
         self._looks += 1
         if stat.core == self._core and self._looks % _THREAD_LOOKS:
-            self.pause_s = min(_FOLLOW_S[1], 2 * self.pause_s)
+            self.pause_s = min(FOLLOW_S[1], 2 * self.pause_s)
             return
         core, threads = stat.core, [tid for sampler in self._samplers for tid in thread_ids(sampler)]
         if core == self._core and threads == self._threads:
-            self.pause_s = min(_FOLLOW_S[1], 2 * self.pause_s)
+            self.pause_s = min(FOLLOW_S[1], 2 * self.pause_s)
             return
         moving = threads if core != self._core else [tid for tid in threads if tid not in self._threads]
-        self._core, self._threads, self.pause_s = core, threads, _FOLLOW_S[0]
+        self._core, self._threads, self.pause_s = core, threads, FOLLOW_S[0]
         for tid in moving:
             try:
                 os.sched_setaffinity(tid, {core})
@@ -149,16 +274,6 @@ class WindowPlan:
     gil_rate: int
     """Samples of the thread that holds the GIL, a second; 0: none."""
     preempt: bool
-
-
-class WindowRows(NamedTuple):
-    """The records of a window, on our clock."""
-
-    spans: list[Span]
-    gil_spans: list[Span]
-    values: list[tuple[int, list[tuple[int, int, str, float]]]]
-    """Rows of the samples table, with the time of each list of them."""
-    errors: int = 0
 
 
 class Refusal(NamedTuple):
@@ -309,133 +424,3 @@ def _counts(log: str) -> tuple[int, int]:
     """Return the numbers of samples and of errors."""
     counts = _COUNTS.search(log)
     return (int(counts[1]), int(counts[2])) if counts else (0, 0)
-
-
-@dataclass
-class SamplingWindow:
-    """One py-spy that samples every thread, and one beside it that samples only the thread that holds the GIL."""
-
-    plan: WindowPlan
-    py_spys: tuple[PySpy, ...]
-    python_threads: frozenset[int] = frozenset()
-    """Threads that ran Python in the windows before."""
-    lost_priority: bool = False
-    """Real-time priority was refused."""
-    clocks: list[tuple[int, Mapping[int, ThreadTimes]]] = field(default_factory=list)
-    cut_ns: int = 0
-    """When it was cut short, so that the next window samples from then on; 0: it was not."""
-    cut_cpu_s: float = 0.0
-    """CPU seconds that it had cost then."""
-
-    @classmethod
-    def start(cls, program: str, plan: WindowPlan, stem: Path, python_threads: frozenset[int]) -> SamplingWindow:
-        kinds = (False, True) if plan.gil_rate else (False,)
-        started = []
-        for gil in kinds:
-            started.append(
-                PySpy.start(program, plan, stem.with_name(f"{stem.name}-{'gil' if gil else 'all'}"), gil=gil)
-            )
-        return cls(plan, tuple(started), python_threads)
-
-    def wait(self, is_over: Callable[[float], bool], hand_over: Callable[[], bool] = lambda: False) -> bool:
-        """Read thread clocks until the py-spys have ended; True when the one of all threads wrote something.
-
-        :param is_over: whether the window should end early, from the CPU seconds that sampling had used half a second
-            ago at most; called about 20 times a second while it samples.
-        :param hand_over: whether the next window begins while this one, which should end early, still ends; called
-            after `cut_ns` is set.
-        """
-        pids = (py_spy.process.pid for py_spy in self.py_spys)
-        priority = RealtimePriority(pids, self.plan.pid) if self.plan.preempt else None
-        due, ending, is_ending, used = 0.0, False, False, 0.0
-        last_sample = max(py_spy.begin for py_spy in self.py_spys) + self.plan.seconds * 1_000_000_000
-        while running := [py_spy for py_spy in self.py_spys if not py_spy.end]:
-            if has_read_clocks := time.monotonic() >= due:
-                due = time.monotonic() + _CLOCK_PERIOD_S
-                self._read_clocks()
-                sampling = all(py_spy.sampling for py_spy in running)
-                if sampling and not is_ending and len(self.clocks) % _COST_LOOKS == 0:
-                    used = sum(py_spy.cpu_so_far() for py_spy in running)
-                if sampling and not ending and is_over(used):
-                    ending, self.cut_ns, self.cut_cpu_s = True, time.monotonic_ns(), used
-                    self.signal(signal.SIGINT)
-                    if not hand_over():
-                        self.cut_ns = 0
-            is_ending = ending or time.monotonic_ns() > last_sample
-            pause = min(_CLOCK_PERIOD_S, priority.pause_s) if priority else _CLOCK_PERIOD_S
-            if is_ending:
-                pause = _FOLLOW_S[0]
-            for number, py_spy in enumerate(running):
-                if wait_exit(py_spy.process.pid, 0.0 if number else pause):
-                    py_spy.reap()
-                    continue
-                py_spy.notice_start()
-                # the output is made after the last sample, and written then, on any core
-                if priority and (is_ending or has_read_clocks) and py_spy.output.exists():
-                    priority.release(py_spy.process.pid)
-            if priority and self.sampling:  # it starts on any core
-                priority.follow()
-        self.lost_priority = priority is not None and priority.refused
-        return self.py_spys[0].wrote
-
-    @property
-    def cpu_s(self) -> float:
-        return sum(py_spy.cpu_s for py_spy in self.py_spys)
-
-    @property
-    def start_cpu_s(self) -> float:
-        return sum(py_spy.start_cpu_s for py_spy in self.py_spys)
-
-    @property
-    def preempted_s(self) -> float:
-        """CPU seconds of samples that were taken ahead of the main thread, on its core."""
-        ahead = self.plan.preempt and not self.lost_priority and all(py_spy.sampling for py_spy in self.py_spys)
-        return max(0.0, self.cpu_s - self.start_cpu_s) if ahead else 0.0
-
-    @property
-    def sampled_s(self) -> float:
-        """Seconds during which every thread was sampled."""
-        py_spy = self.py_spys[0]
-        return (py_spy.end - py_spy.sampling) / 1e9 if py_spy.sampling else 0.0
-
-    @property
-    def sampling(self) -> bool:
-        """Whether each of them samples or has sampled. One that has ended already may never have been seen at work."""
-        return all(py_spy.sampling or py_spy.end for py_spy in self.py_spys)
-
-    @property
-    def killed(self) -> bool:
-        return any(py_spy.killed for py_spy in self.py_spys)
-
-    def _read_clocks(self) -> None:
-        tids = thread_ids(self.plan.pid)
-        if len(tids) > _MAX_THREADS:
-            tids = sorted({*tids[:_MAX_THREADS], *self.python_threads.intersection(tids)})
-        times = thread_times(self.plan.pid, tids)
-        self.clocks.append((time.monotonic_ns(), times))
-
-    def signal(self, number: signal.Signals) -> None:
-        for py_spy in self.py_spys:
-            py_spy.signal(number)
-
-    def convert(self) -> WindowRows:
-        """Read and remove the files of a window that wrote something."""
-        spans, rows, errors = self.py_spys[0].spans_of_all_threads(active_clocks(self.clocks))
-        if self.cut_ns:  # what the next window saw is not to count twice
-            spans = [span._replace(end=min(span.end, self.cut_ns)) for span in spans if span.begin < self.cut_ns]
-        gil_spans: list[Span] = []
-        rows.append((self.plan.pid, 0, "stacks.preempted_s", self.preempted_s))
-        values = [(self.py_spys[0].end, rows)]
-        for py_spy in self.py_spys[1:]:
-            if py_spy.wrote:
-                gil_spans, rows, gil_errors = py_spy.spans_of_gil_holder()
-                values.append((py_spy.end, rows))
-                errors += gil_errors
-            else:
-                py_spy.refusal()
-        return WindowRows(spans, gil_spans, values, errors)
-
-    def refusal(self) -> Refusal:
-        """Tell why it ended without a trace; removes its files."""
-        first, *_ = [py_spy.refusal() for py_spy in self.py_spys]
-        return first

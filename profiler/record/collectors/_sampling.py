@@ -1,29 +1,24 @@
-"""Samples one process in window after window of py-spy, in a thread of the recorder."""
+"""Samples a process in a window of py-spy, and chooses which window comes next."""
 
 from __future__ import annotations
 
 import signal
-import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from functools import partial
-from itertools import filterfalse
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from profiler.core.procfs import is_alive, wait_exit
-from profiler.record.collectors import Context, describe_error
-from profiler.record.collectors._pyspy import Refusal, SamplingWindow, WindowPlan
-from profiler.record.collectors._traces import Span
-from profiler.run.store import RECORDER
-
-_SETTLE_S: Final = 0.1
-"""py-spy starts (10 to 20 ms) undisturbed by our conversion, so that its clock's zero is better known."""
-_RETRY_S: Final = (0.05, 1.0)
-"""First and longest pause after a py-spy that could not attach."""
-_END_S: Final = 3.0
-"""Time that py-spy has to notice that its process has ended, before it gets a signal."""
-
+from profiler.core.procfs import ThreadTimes, thread_ids, thread_times, wait_exit
+from profiler.record.collectors._pyspy import (
+    FOLLOW_S,
+    PySpy,
+    RealtimePriority,
+    Refusal,
+    Span,
+    WindowPlan,
+    active_clocks,
+)
 
 # ---------------------------------------------------------------- which window comes next
 
@@ -130,180 +125,151 @@ def affordable_rate(sample_s: float, share: float, lowest: int, highest: int) ->
     return max(min(lowest, highest), min(highest, int(share / sample_s)))
 
 
-# ---------------------------------------------------------------- one process
+# ---------------------------------------------------------------- one window
+
+_CLOCK_PERIOD_S: Final = 0.05
+"""Between two readings of thread clocks, of about 8 µs a thread."""
+_COST_LOOKS: Final = 10
+"""At every so many of these readings the CPU time of both py-spys is read, of about 0.2 ms."""
+_MAX_THREADS: Final = 64
+"""Threads whose clocks are read, besides those that were seen to run Python."""
 
 
-class _Following(threading.Thread):
-    """Follows a window until it has ended. The recorder can end without it."""
+class WindowRows(NamedTuple):
+    """The records of a window, on our clock."""
 
-    def __init__(self, window: SamplingWindow, is_over: Callable[[float], bool], stepping: Callable[[], bool]) -> None:
-        super().__init__(name=f"window of {window.plan.pid}", daemon=True)
-        self.window = window
-        self.is_over = threading.Event()
-        """It has ended, or hands over to the next window."""
-        self.cost_s = 0.0
-        """CPU seconds of this thread."""
-        self._should_end, self._stepping = is_over, stepping
-        self._wrote = False
-        self._error: Exception | None = None
-        self.start()
-
-    def run(self) -> None:
-        """Wait for the window."""
-        try:
-            self._wrote = self.window.wait(self._should_end, self._hand_over)
-        except Exception as error:  # noqa: BLE001 - `result` raises it in the sampler's thread
-            self._error = error
-        finally:
-            self.cost_s = time.thread_time()
-            self.is_over.set()
-
-    def _hand_over(self) -> bool:
-        # a window with the GIL's holder would count its time twice beside the next one
-        hands_over = self._stepping() and not self.window.plan.gil_rate
-        if hands_over:
-            self.is_over.set()
-        return hands_over
-
-    def result(self) -> bool:
-        """Wait until it has ended, and tell whether it wrote something."""
-        self.join()
-        if self._error is not None:
-            raise self._error
-        return self._wrote
+    spans: list[Span]
+    gil_spans: list[Span]
+    values: list[tuple[int, list[tuple[int, int, str, float]]]]
+    """Rows of the samples table, with the time of each list of them."""
+    errors: int = 0
 
 
-class ProcessSampler:
-    """Keeps one py-spy at work on `pid` until that ends, or `end`."""
+@dataclass
+class SamplingWindow:
+    """One py-spy that samples every thread, and one beside it that samples only the thread that holds the GIL."""
 
-    def __init__(
-        self, context: Context, program: str, pid: int, *, preempt: bool, stepping: Callable[[], bool]
-    ) -> None:
-        """:param program: the path of py-spy.
-        :param stepping: whether the recorded program steps.
+    plan: WindowPlan
+    py_spys: tuple[PySpy, ...]
+    python_threads: frozenset[int] = frozenset()
+    """Threads that ran Python in the windows before."""
+    lost_priority: bool = False
+    """Real-time priority was refused."""
+    clocks: list[tuple[int, Mapping[int, ThreadTimes]]] = field(default_factory=list)
+    cut_ns: int = 0
+    """When it was cut short, so that the next window samples from then on; 0: it was not."""
+    cut_cpu_s: float = 0.0
+    """CPU seconds that it had cost then."""
+
+    @classmethod
+    def start(cls, program: str, plan: WindowPlan, stem: Path, python_threads: frozenset[int]) -> SamplingWindow:
+        kinds = (False, True) if plan.gil_rate else (False,)
+        started = []
+        for gil in kinds:
+            started.append(
+                PySpy.start(program, plan, stem.with_name(f"{stem.name}-{'gil' if gil else 'all'}"), gil=gil)
+            )
+        return cls(plan, tuple(started), python_threads)
+
+    def wait(self, is_over: Callable[[float], bool], hand_over: Callable[[], bool] = lambda: False) -> bool:
+        """Read thread clocks until the py-spys have ended; True when the one of all threads wrote something.
+
+        :param is_over: whether the window should end early, from the CPU seconds that sampling had used half a second
+            ago at most; called about 20 times a second while it samples.
+        :param hand_over: whether the next window begins while this one, which should end early, still ends; called
+            after `cut_ns` is set.
         """
-        self.pid = pid
-        self.records = self.dropped = self.windows = self.killed_windows = 0
-        self.cost_s = 0.0
-        self.refusal: Refusal | None = None
-        self.error = ""
-        self._context = context
-        self._program = program
-        self._stepping = stepping
-        self._schedule = SamplingSchedule(pid, context.spec.stack_rate, time.monotonic(), preempt=preempt)
-        self._python_threads: frozenset[int] = frozenset()
-        self._opened: deque[SamplingWindow] = deque(maxlen=2)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"stacks of {pid}", daemon=True)
-        self._thread.start()
+        pids = (py_spy.process.pid for py_spy in self.py_spys)
+        priority = RealtimePriority(pids, self.plan.pid) if self.plan.preempt else None
+        due, ending, is_ending, used = 0.0, False, False, 0.0
+        last_sample = max(py_spy.begin for py_spy in self.py_spys) + self.plan.seconds * 1_000_000_000
+        while running := [py_spy for py_spy in self.py_spys if not py_spy.end]:
+            if has_read_clocks := time.monotonic() >= due:
+                due = time.monotonic() + _CLOCK_PERIOD_S
+                self._read_clocks()
+                sampling = all(py_spy.sampling for py_spy in running)
+                if sampling and not is_ending and len(self.clocks) % _COST_LOOKS == 0:
+                    used = sum(py_spy.cpu_so_far() for py_spy in running)
+                if sampling and not ending and is_over(used):
+                    ending, self.cut_ns, self.cut_cpu_s = True, time.monotonic_ns(), used
+                    self.signal(signal.SIGINT)
+                    if not hand_over():
+                        self.cut_ns = 0
+            is_ending = ending or time.monotonic_ns() > last_sample
+            pause = min(_CLOCK_PERIOD_S, priority.pause_s) if priority else _CLOCK_PERIOD_S
+            if is_ending:
+                pause = FOLLOW_S[0]
+            for number, py_spy in enumerate(running):
+                if wait_exit(py_spy.process.pid, 0.0 if number else pause):
+                    py_spy.reap()
+                    continue
+                py_spy.notice_start()
+                # the output is made after the last sample, and written then, on any core
+                if priority and (is_ending or has_read_clocks) and py_spy.output.exists():
+                    priority.release(py_spy.process.pid)
+            if priority and self.sampling:  # it starts on any core
+                priority.follow()
+        self.lost_priority = priority is not None and priority.refused
+        return self.py_spys[0].wrote
 
     @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
+    def cpu_s(self) -> float:
+        return sum(py_spy.cpu_s for py_spy in self.py_spys)
 
     @property
-    def preempts(self) -> bool:
-        return self._schedule.preempt
+    def start_cpu_s(self) -> float:
+        return sum(py_spy.start_cpu_s for py_spy in self.py_spys)
 
-    def end(self) -> None:
-        """Open no other window; the one of a living process writes what it has."""
-        self._ended.set()
-        if is_alive(self.pid):
-            self._signal(signal.SIGINT)
+    @property
+    def preempted_s(self) -> float:
+        """CPU seconds of samples that were taken ahead of the main thread, on its core."""
+        ahead = self.plan.preempt and not self.lost_priority and all(py_spy.sampling for py_spy in self.py_spys)
+        return max(0.0, self.cpu_s - self.start_cpu_s) if ahead else 0.0
 
-    def join(self) -> None:
-        """Wait for the thread. py-spy notices that its process has ended; one that does not gets signals."""
-        self._ended.set()
-        for number in (signal.SIGINT, signal.SIGKILL):
-            self._thread.join(_END_S)
-            if self._thread.is_alive():
-                self._signal(number)
-        self._thread.join()
+    @property
+    def sampled_s(self) -> float:
+        """Seconds during which every thread was sampled."""
+        py_spy = self.py_spys[0]
+        return (py_spy.end - py_spy.sampling) / 1e9 if py_spy.sampling else 0.0
 
-    def _signal(self, number: signal.Signals) -> None:
-        for window in tuple(self._opened):
-            window.signal(number)
+    @property
+    def sampling(self) -> bool:
+        """Whether each of them samples or has sampled. One that has ended already may never have been seen at work."""
+        return all(py_spy.sampling or py_spy.end for py_spy in self.py_spys)
 
-    def _run(self) -> None:
-        try:
-            self._record()
-        except Exception as error:  # noqa: BLE001 - the edge of a thread, and the status reports it
-            self.error = describe_error(error)
-            self._signal(signal.SIGKILL)
-        finally:
-            self.cost_s += time.thread_time()
-            # a job of hours may start processes without end: nothing large is kept of those that have ended
-            self._python_threads = frozenset()
+    @property
+    def killed(self) -> bool:
+        return any(py_spy.killed for py_spy in self.py_spys)
 
-    def _record(self) -> None:
-        """While one window records, the one before is converted. The first window of steps begins while the one before
-        it still ends: a program may train for less than a second."""
-        pause = _RETRY_S[0]
-        done: _Following | None = None
-        while not self._ended.is_set() and is_alive(self.pid):
-            window = self._open(self._schedule.plan(time.monotonic(), stepping=self._stepping()))
-            following = _Following(window, partial(self._is_over, window.plan), self._stepping)
-            if done:
-                following.join(_SETTLE_S)
-                self._write(done)
-                done = None
-            following.is_over.wait()
-            if window.cut_ns:
-                self._schedule.spend(window.cut_cpu_s)
-                done = following
-            elif self._note(following):
-                done, pause = following, _RETRY_S[0]
+    def _read_clocks(self) -> None:
+        tids = thread_ids(self.plan.pid)
+        if len(tids) > _MAX_THREADS:
+            tids = sorted({*tids[:_MAX_THREADS], *self.python_threads.intersection(tids)})
+        times = thread_times(self.plan.pid, tids)
+        self.clocks.append((time.monotonic_ns(), times))
+
+    def signal(self, number: signal.Signals) -> None:
+        for py_spy in self.py_spys:
+            py_spy.signal(number)
+
+    def convert(self) -> WindowRows:
+        """Read and remove the files of a window that wrote something."""
+        spans, rows, errors = self.py_spys[0].spans_of_all_threads(active_clocks(self.clocks))
+        if self.cut_ns:  # what the next window saw is not to count twice
+            spans = [span._replace(end=min(span.end, self.cut_ns)) for span in spans if span.begin < self.cut_ns]
+        gil_spans: list[Span] = []
+        rows.append((self.plan.pid, 0, "stacks.preempted_s", self.preempted_s))
+        values = [(self.py_spys[0].end, rows)]
+        for py_spy in self.py_spys[1:]:
+            if py_spy.wrote:
+                gil_spans, rows, gil_errors = py_spy.spans_of_gil_holder()
+                values.append((py_spy.end, rows))
+                errors += gil_errors
             else:
-                self._ended.wait(pause)
-                pause = min(_RETRY_S[1], pause * 2)
-        if done:
-            self._write(done)
+                py_spy.refusal()
+        return WindowRows(spans, gil_spans, values, errors)
 
-    def _note(self, following: _Following) -> bool:
-        """Wait until a window has ended, note what it cost, and tell whether it wrote something."""
-        window, wrote = following.window, following.result()
-        self._schedule.preempt &= not window.lost_priority
-        self.cost_s += window.cpu_s + following.cost_s
-        if wrote:
-            self._schedule.record(window)
-        else:
-            killed, refusal = window.killed, window.refusal()
-            self.killed_windows += killed and not self._ended.is_set()
-            if not self._ended.is_set() or not self.refusal:  # one that was ended by us gives no better reason
-                self.refusal = refusal
-        return wrote
-
-    def _is_over(self, plan: WindowPlan, cpu_s: float) -> bool:
-        return self._schedule.is_over(plan, cpu_s, stepping=self._stepping())
-
-    def _open(self, plan: WindowPlan) -> SamplingWindow:
-        self.windows += 1
-        stem = self._context.spec.out / RECORDER / f"window-{self.pid}-{self.windows}"
-        window = SamplingWindow.start(self._program, plan, stem, self._python_threads)
-        self._opened.append(window)
-        if self._ended.is_set():  # `end` came between the look at it and the start
-            wait_exit(window.py_spys[0].process.pid, _SETTLE_S)
-            window.signal(signal.SIGINT)
-        return window
-
-    def _write(self, following: _Following) -> None:
-        if following.window.cut_ns and not self._note(following):
-            return
-        converted = following.window.convert()
-        writer = self._context.writer
-        spans, gil_spans = (
-            list(filterfalse(has_torn_frame, spans)) for spans in (converted.spans, converted.gil_spans)
-        )
-        writer.stacks(spans)
-        writer.stacks(gil_spans, table="gil_stacks")
-        for end, rows in converted.values:
-            writer.samples(end, rows)
-        self._python_threads = self._python_threads.union(span.tid for span in spans)
-        self.records += len(spans) + len(gil_spans)
-        torn = len(converted.spans) + len(converted.gil_spans) - len(spans) - len(gil_spans)
-        self.dropped += converted.errors + torn
-
-
-def has_torn_frame(span: Span) -> bool:
-    """Tell whether a frame was read while the running thread changed it: its names are then any bytes."""
-    return any("\0" in file or "\0" in function for file, _, function in span.frames)
+    def refusal(self) -> Refusal:
+        """Tell why it ended without a trace; removes its files."""
+        first, *_ = [py_spy.refusal() for py_spy in self.py_spys]
+        return first

@@ -14,18 +14,23 @@ one process would be sampled rightly, and it samples helper processes too.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from profiler.core.procfs import is_python, process_tree, read_arguments
+from profiler.core.procfs import is_alive, is_python, process_tree, read_arguments, wait_exit
 from profiler.record.collectors import Context, describe_error
-from profiler.record.collectors._pyspy import ENDED_TOO_SOON, find_py_spy, may_preempt
-from profiler.record.collectors._sampling import ProcessSampler
+from profiler.record.collectors._pyspy import ENDED_TOO_SOON, Refusal, Span, WindowPlan, find_py_spy, may_preempt
+from profiler.record.collectors._sampling import SamplingSchedule, SamplingWindow
 from profiler.run.model import CollectorStatus
+from profiler.run.store import RECORDER
 from profiler.run.tables import packer
 
 MAX_PROCESSES: Final = 9
@@ -162,6 +167,192 @@ def sampled_processes(pid: int) -> list[int]:
     pythons = list(filter(is_python, process_tree(pid)))
     helpers = {pid for pid in pythons[1:] if any(mark in " ".join(read_arguments(pid)) for mark in _HELPERS)}
     return [pid for pid in pythons if pid not in helpers]
+
+
+# ---------------------------------------------------------------- one process
+
+_SETTLE_S: Final = 0.1
+"""py-spy starts (10 to 20 ms) undisturbed by our conversion, so that its clock's zero is better known."""
+_RETRY_S: Final = (0.05, 1.0)
+"""First and longest pause after a py-spy that could not attach."""
+_END_S: Final = 3.0
+"""Time that py-spy has to notice that its process has ended, before it gets a signal."""
+
+
+class _Following(threading.Thread):
+    """Follows a window until it has ended. The recorder can end without it."""
+
+    def __init__(self, window: SamplingWindow, is_over: Callable[[float], bool], stepping: Callable[[], bool]) -> None:
+        super().__init__(name=f"window of {window.plan.pid}", daemon=True)
+        self.window = window
+        self.is_over = threading.Event()
+        """It has ended, or hands over to the next window."""
+        self.cost_s = 0.0
+        """CPU seconds of this thread."""
+        self._should_end, self._stepping = is_over, stepping
+        self._wrote = False
+        self._error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Wait for the window."""
+        try:
+            self._wrote = self.window.wait(self._should_end, self._hand_over)
+        except Exception as error:  # noqa: BLE001 - `result` raises it in the sampler's thread
+            self._error = error
+        finally:
+            self.cost_s = time.thread_time()
+            self.is_over.set()
+
+    def _hand_over(self) -> bool:
+        # a window with the GIL's holder would count its time twice beside the next one
+        hands_over = self._stepping() and not self.window.plan.gil_rate
+        if hands_over:
+            self.is_over.set()
+        return hands_over
+
+    def result(self) -> bool:
+        """Wait until it has ended, and tell whether it wrote something."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._wrote
+
+
+class ProcessSampler:
+    """Keeps one py-spy at work on `pid` until that ends, or `end`."""
+
+    def __init__(
+        self, context: Context, program: str, pid: int, *, preempt: bool, stepping: Callable[[], bool]
+    ) -> None:
+        """:param program: the path of py-spy.
+        :param stepping: whether the recorded program steps.
+        """
+        self.pid = pid
+        self.records = self.dropped = self.windows = self.killed_windows = 0
+        self.cost_s = 0.0
+        self.refusal: Refusal | None = None
+        self.error = ""
+        self._context = context
+        self._program = program
+        self._stepping = stepping
+        self._schedule = SamplingSchedule(pid, context.spec.stack_rate, time.monotonic(), preempt=preempt)
+        self._python_threads: frozenset[int] = frozenset()
+        self._opened: deque[SamplingWindow] = deque(maxlen=2)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"stacks of {pid}", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def preempts(self) -> bool:
+        return self._schedule.preempt
+
+    def end(self) -> None:
+        """Open no other window; the one of a living process writes what it has."""
+        self._ended.set()
+        if is_alive(self.pid):
+            self._signal(signal.SIGINT)
+
+    def join(self) -> None:
+        """Wait for the thread. py-spy notices that its process has ended; one that does not gets signals."""
+        self._ended.set()
+        for number in (signal.SIGINT, signal.SIGKILL):
+            self._thread.join(_END_S)
+            if self._thread.is_alive():
+                self._signal(number)
+        self._thread.join()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for window in tuple(self._opened):
+            window.signal(number)
+
+    def _run(self) -> None:
+        try:
+            self._record()
+        except Exception as error:  # noqa: BLE001 - the edge of a thread, and the status reports it
+            self.error = describe_error(error)
+            self._signal(signal.SIGKILL)
+        finally:
+            self.cost_s += time.thread_time()
+            # a job of hours may start processes without end: nothing large is kept of those that have ended
+            self._python_threads = frozenset()
+
+    def _record(self) -> None:
+        """While one window records, the one before is converted. The first window of steps begins while the one before
+        it still ends: a program may train for less than a second."""
+        pause = _RETRY_S[0]
+        done: _Following | None = None
+        while not self._ended.is_set() and is_alive(self.pid):
+            window = self._open(self._schedule.plan(time.monotonic(), stepping=self._stepping()))
+            following = _Following(window, partial(self._is_over, window.plan), self._stepping)
+            if done:
+                following.join(_SETTLE_S)
+                self._write(done)
+                done = None
+            following.is_over.wait()
+            if window.cut_ns:
+                self._schedule.spend(window.cut_cpu_s)
+                done = following
+            elif self._note(following):
+                done, pause = following, _RETRY_S[0]
+            else:
+                self._ended.wait(pause)
+                pause = min(_RETRY_S[1], pause * 2)
+        if done:
+            self._write(done)
+
+    def _note(self, following: _Following) -> bool:
+        """Wait until a window has ended, note what it cost, and tell whether it wrote something."""
+        window, wrote = following.window, following.result()
+        self._schedule.preempt &= not window.lost_priority
+        self.cost_s += window.cpu_s + following.cost_s
+        if wrote:
+            self._schedule.record(window)
+        else:
+            killed, refusal = window.killed, window.refusal()
+            self.killed_windows += killed and not self._ended.is_set()
+            if not self._ended.is_set() or not self.refusal:  # one that was ended by us gives no better reason
+                self.refusal = refusal
+        return wrote
+
+    def _is_over(self, plan: WindowPlan, cpu_s: float) -> bool:
+        return self._schedule.is_over(plan, cpu_s, stepping=self._stepping())
+
+    def _open(self, plan: WindowPlan) -> SamplingWindow:
+        self.windows += 1
+        stem = self._context.spec.out / RECORDER / f"window-{self.pid}-{self.windows}"
+        window = SamplingWindow.start(self._program, plan, stem, self._python_threads)
+        self._opened.append(window)
+        if self._ended.is_set():  # `end` came between the look at it and the start
+            wait_exit(window.py_spys[0].process.pid, _SETTLE_S)
+            window.signal(signal.SIGINT)
+        return window
+
+    def _write(self, following: _Following) -> None:
+        if following.window.cut_ns and not self._note(following):
+            return
+        converted = following.window.convert()
+        writer = self._context.writer
+        spans, gil_spans = (
+            list(filterfalse(has_torn_frame, spans)) for spans in (converted.spans, converted.gil_spans)
+        )
+        writer.stacks(spans)
+        writer.stacks(gil_spans, table="gil_stacks")
+        for end, rows in converted.values:
+            writer.samples(end, rows)
+        self._python_threads = self._python_threads.union(span.tid for span in spans)
+        self.records += len(spans) + len(gil_spans)
+        torn = len(converted.spans) + len(converted.gil_spans) - len(spans) - len(gil_spans)
+        self.dropped += converted.errors + torn
+
+
+def has_torn_frame(span: Span) -> bool:
+    """Tell whether a frame was read while the running thread changed it: its names are then any bytes."""
+    return any("\0" in file or "\0" in function for file, _, function in span.frames)
 
 
 PLUGIN = StacksCollector

@@ -207,7 +207,7 @@ def test_an_optimizer_that_steps_by_another_one(tmp_path: Path) -> None:
 
 def test_an_optimizer_of_an_id_that_another_one_had(tmp_path: Path) -> None:
     with watched(tmp_path, (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"])):
-        call, uses = (("train.py", 1),), optimizers.gradient_uses()
+        call, uses = (("train.py", 1),), optimizers.SEEN.uses
         model = Tuned()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         uses.passed(call)
@@ -224,7 +224,7 @@ def test_resetting_gradients_never_fails(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # made before the recording
     optimizer.parameters = list(model.parameters())
     with watched(tmp_path, (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"])):
-        optimizers.gradient_uses().passed((("train.py", 1),))
+        optimizers.SEEN.uses.passed((("train.py", 1),))
         optimizer.zero_grad()
         assert STATE.recorder is not None
         assert "TypeError" in STATE.recorder.hook_errors["unused_gradients"]
