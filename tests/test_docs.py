@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from profiler.agent.hooks.facts import _DEBUG_VARIABLES
-from profiler.record.attach import _RANK_VARIABLES
 from profiler.record.collectors.host import VARIABLES
+from profiler.record.launch import _RANK_VARIABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

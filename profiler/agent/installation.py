@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -79,9 +80,14 @@ def install_hooks(caller: object | None = None) -> HookFinder:
     finder = HookFinder(load_hooks(recorder.level) if recorder else (), caller)
     if caller is None:
         sys.meta_path.insert(0, finder)
-        on_unpatch(lambda: finder in sys.meta_path and sys.meta_path.remove(finder))  # the program may have removed it
+        on_unpatch(partial(_remove, finder))
     finder.install_for_loaded_modules()
     return finder
+
+
+def _remove(finder: Any) -> None:
+    with suppress(ValueError):  # the program may have removed it
+        sys.meta_path.remove(finder)
 
 
 def load_hooks(level: str) -> list[Hook]:

@@ -35,14 +35,14 @@ class AttachCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Exits with 3 when nothing could be concluded, because the stacks could not be read."""
         from profiler import analyse_run, load
-        from profiler.record import attach
+        from profiler.record import launch
         from profiler.run.store import default_directory
 
-        attach.check_attachable(args.pid)
-        spec = attach.attach_spec(args.pid, args.out or Path(), privacy(args))
+        launch.check_attachable(args.pid)
+        spec = launch.attach_spec(args.pid, args.out or Path(), privacy(args))
         if args.out is None:
             spec = replace(spec, out=default_directory(spec.argv, RUNS).absolute())
-        attach.attach(args.pid, spec, args.seconds)
+        launch.attach(args.pid, spec, args.seconds)
         run = load(spec.out)
         analysis = analyse_run(run)
         _print(run, analysis)

@@ -10,7 +10,7 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.core.errors import Exit
-from profiler.record import attach
+from profiler.record import launch
 from profiler.run.load import load
 from tests.fakes.programs import waiting_python
 
@@ -27,7 +27,7 @@ def test_a_missing_permission_is_explained_and_leaves_a_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(attach, "missing_permission", lambda pid: "ptrace is forbidden: do this")
+    monkeypatch.setattr(launch, "missing_permission", lambda pid: "ptrace is forbidden: do this")
     out = tmp_path / "run"
     code = main(["attach", str(waiting.pid), "--seconds", "1", "--out", str(out)])
     waiting.communicate("\n")

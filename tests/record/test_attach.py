@@ -16,9 +16,9 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import ThreadState
 from profiler.core.errors import ProfilerError
-from profiler.record import attach as module
-from profiler.record.attach import JobMembers, attach, attach_spec, check_attachable, command, rank
+from profiler.record import launch as module
 from profiler.record.kernel import missing_permission
+from profiler.record.launch import JobMembers, attach, attach_spec, check_attachable, command, rank
 from profiler.run import tables
 from profiler.run.load import load
 

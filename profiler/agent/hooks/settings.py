@@ -256,20 +256,17 @@ def _write_hooks() -> None:
         STATE.recorder.add_hook_facts(module_hooks=facts)
 
 
-def _install_module_hooks(module: Any) -> None:
-    _known.clear()  # of an earlier recording in this process
-    for name in _METHODS:
-        patch(module.Module, name, _counted)
-
-
-def _install_hooks_of_tensors(module: Any) -> None:
-    for name in () if exact.is_exact() else _OF_TENSORS:  # what counts exactly handles the function of torch itself
-        patch(module.Tensor, name, _with_line)
-
-
-def _install_hooks_of_optimizers(module: Any) -> None:
-    for name in _OF_OPTIMIZERS:
-        patch(module.Optimizer, name, _with_line)
+def _install_registrations(module: Any) -> None:
+    if module.__name__ == "torch.nn.modules.module":
+        _known.clear()  # of an earlier recording in this process
+        for name in _METHODS:
+            patch(module.Module, name, _counted)
+    elif module.__name__ == "torch.optim.optimizer":
+        for name in _OF_OPTIMIZERS:
+            patch(module.Optimizer, name, _with_line)
+    elif not exact.is_exact():  # what counts exactly handles the function of torch itself
+        for name in _OF_TENSORS:
+            patch(module.Tensor, name, _with_line)
 
 
 def _with_line(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -353,11 +350,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 MODULE_HOOKS = Hook(
     "module_hooks",
-    {
-        "torch": _install_hooks_of_tensors,
-        "torch.nn.modules.module": _install_module_hooks,
-        "torch.optim.optimizer": _install_hooks_of_optimizers,
-    },
+    dict.fromkeys(("torch", "torch.nn.modules.module", "torch.optim.optimizer"), _install_registrations),
     levels=DETAILED,
 )
 

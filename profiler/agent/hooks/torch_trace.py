@@ -26,9 +26,6 @@ from profiler.agent.patching import STATE, Hook, on_unpatch, patch
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import ENV_TRACE_SECONDS, ENV_TRACE_STEPS, STEP_BOUNDARIES, BoundaryKind
 
-# ---------------------------------------------------------------- windows
-
-
 _MAX_NS: Final = 10_000_000_000  # short operators make up to 200 MB/s of trace: slow steps get a shorter window
 CUT_NS: Final = 5_000_000_000
 """After so long a window may end within a step, if memory has grown by CUT_BYTES: writing such a trace takes longer
@@ -40,11 +37,8 @@ _alarm_callbacks: Final[list[object]] = []
 """Kept alive, because the interpreter may still have to call them."""
 
 _Boundary = tuple[BoundaryKind, str] | None
-
-
-def _rank(boundary: tuple[BoundaryKind, str]) -> int:
-    """Return the precedence of a boundary as the end of a step: 0 is the first."""
-    return STEP_BOUNDARIES.index(boundary[0])
+_RANKS: Final = STEP_BOUNDARIES.index
+"""The precedence of a kind of boundary as the end of a step: 0 is the first."""
 
 
 class TorchProfilerSession(Protocol):
@@ -135,7 +129,9 @@ class ProfilerWindow:
         elif recorder.thread.tid == self._tid:
             if at == self._counted:
                 self._left -= 1
-            elif self._counted and (at is None or _rank(at) < _rank(self._counted)):  # a better boundary of steps
+            elif self._counted and (
+                at is None or _RANKS(at[0]) < _RANKS(self._counted[0])
+            ):  # a better boundary of steps
                 self._counted, self._left = at, self._steps
             if self._left <= 0 or now() - self._session.begin > (self._enough_ns or _MAX_NS):
                 self._end(recorder)
@@ -147,7 +143,7 @@ class ProfilerWindow:
         steps."""
         if at is None or at[0] == BoundaryKind.OPTIMIZER:
             return self._skip
-        better = any(seen and _rank(seen) < _rank(at) for seen in self._counts)
+        better = any(seen and _RANKS(seen[0]) < _RANKS(at[0]) for seen in self._counts)
         return math.inf if better else 2 * self._skip
 
     def _begin(self, recorder: Recorder, at: _Boundary) -> None:
@@ -402,8 +398,11 @@ class KinetoSession:
         try:
             self._profile.export_chrome_trace(str(plain))
             self._profile = None
-            _check_complete(plain)
             with open(plain, "rb") as source, gzip.open(packed, "wb", _COMPRESSION) as target:
+                source.seek(max(0, plain.stat().st_size - 64))
+                if not source.read().rstrip().endswith(b"}"):  # torch does not report a full disk
+                    raise OSError(f"{plain.name} is cut off: is the disk full?")
+                source.seek(0)
                 shutil.copyfileobj(source, target, 1 << 20)
             packed.replace(directory / TRACE)
         finally:
@@ -446,14 +445,6 @@ def _quiet(torch: ModuleType) -> Iterator[None]:
             module._warn_once = warn_once
         if had is None:
             del os.environ[_LOG_LEVEL]
-
-
-def _check_complete(path: Path) -> None:
-    """torch does not report a full disk."""
-    with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - 64))
-        if not file.read().rstrip().endswith(b"}"):
-            raise OSError(f"{path.name} is cut off: is the disk full?")
 
 
 PLUGIN = Hook("torch-trace", {"torch.autograd.profiler": install}, levels=("full",), beside_marks=True)
