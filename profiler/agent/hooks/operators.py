@@ -164,9 +164,8 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[OperatorCall
             if is_operator and not depth and begin.name() != _PROBE:
                 name, stack = begin.name(), tuple(begin.stack()) if with_stack else ()
                 looked = checks if name.startswith(_BACKWARD) else 0.0
-                shapes = (
-                    begin.shapes() if with_stack and name in _LOOK_UPS else ()
-                )  # of the table, and of numbers of rows
+                # of a table, and of the numbers of the rows that it looks up
+                shapes: Sequence[Any] = begin.shapes() if with_stack and name in _LOOK_UPS else ()
                 rows = (shapes[0][0], prod(shapes[1])) if len(shapes) > 1 and shapes[0] else (0, 0)
                 took = begin.cpu_elapsed_us(event)
                 yield OperatorCall(name, took, 1 + inner, sequence, stack, looked, is_dense, rows)

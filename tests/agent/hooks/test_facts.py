@@ -214,7 +214,7 @@ def test_the_settings_of_optimizers_and_switches_that_are_off_again(
     optimizer = pytest.importorskip("torch.optim.optimizer")
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
-    hooks = (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), (settings.PLUGIN, optimizer)  # both see it made
+    hooks = (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), (settings.SETTINGS_HOOK, optimizer)  # both see it made
     with watched(tmp_path, *hooks, level="light"):
         recorder = STATE.recorder
         assert recorder is not None

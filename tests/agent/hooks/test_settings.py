@@ -103,7 +103,7 @@ class Games:
 
 
 def test_the_line_that_makes_an_object_with_processes_is_recorded(tmp_path: Path) -> None:
-    with watched(tmp_path, (settings.PLUGIN, threading), (settings.PLUGIN, multiprocessing.process)):
+    with watched(tmp_path, (settings.SETTINGS_HOOK, threading), (settings.SETTINGS_HOOK, multiprocessing.process)):
         assert STATE.recorder is not None
         games = Games(2)
         lines = STATE.recorder.hook_facts[SETTINGS]
