@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from profiler.analyse.compare.comparability import SideRuns
-    from profiler.analyse.model import Analysis, Comparison
+    from profiler.analyse.model import Analysis, Comparison, RunCounts
     from profiler.core.errors import ProfilerError
     from profiler.exact import virtual_cuda
     from profiler.marks import count, describe, gauge, open_step, region, result, step
@@ -75,7 +75,12 @@ def load(path: Path | str | PathLike[str], *, max_size: int | None = None) -> Ru
     from profiler.run.load import load as load_run
     from profiler.run.model import Run as LoadedRun
 
-    show_in_notebooks(LoadedRun, analyse_run)
+    def results(run: Run) -> Analysis | RunCounts:
+        from profiler.analyse.timing.counters import run_counts
+
+        return run_counts(run) if run.info.is_counted else analyse_run(run)
+
+    show_in_notebooks(LoadedRun, results)
     with limited_to(max_size):
         return load_run(fspath(path))
 

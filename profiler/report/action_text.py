@@ -110,14 +110,14 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
     if first is not None or not (record or is_well):
         yield _comparison(info)
     if first is None and is_well:
-        yield keep_action("it", program)
+        yield keep_action("Keep it as fast as it is", program)
 
 
-def keep_action(name: str, program: str) -> Action:
-    """The baseline that keeps a program as fast as it is, and what `check` does with it."""
+def keep_action(title: str, program: str) -> Action:
+    """Offer the baseline that keeps a program as fast as it is, and tell what `check` does with it."""
     check = f"{called_as()} check --baseline counters.json --update -- {program}"
     note = "In CI, run it without --update: it fails if a step calls, copies or waits more often than now."
-    return Action(f"Keep {name} as fast as it is", command=check, note=note)
+    return Action(title, command=check, note=note)
 
 
 def _comparison(info: RunInfo) -> Action:

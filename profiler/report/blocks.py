@@ -493,6 +493,34 @@ class TimelineChart:
 
 
 @dataclass(frozen=True, slots=True)
+class CodePlace:
+    """A line of code with its share of the time."""
+
+    share: float | None
+    """None: it is not known."""
+    location: str
+    """`train.py:14 Images.__getitem__`"""
+    source: str = ""
+    """The text of the line; empty: it was not recorded."""
+    path: str = ""
+    """The full path and the line."""
+    change: str = ""
+    """What stands in place of its share: what it costs on both sides (`12.4 ms → 17.1 ms`), or a count."""
+    diff: tuple[str, ...] = ()
+    """Lines of a diff that changed it, each with its sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Lines of code, each in one line of a terminal."""
+
+    title: str
+    places: tuple[CodePlace, ...]
+    note: str = ""
+    """What the shares are of, or why there are no lines; a terminal leaves it out where there are some."""
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Blocks side by side where there is room; each column has a heading."""
 
@@ -513,6 +541,7 @@ Block = (
     | Flame
     | SlopeChart
     | TimelineChart
+    | Places
     | Group
 )
 
@@ -566,24 +595,6 @@ class Chip:
 
 
 @dataclass(frozen=True, slots=True)
-class CodePlace:
-    """A line of code with its share of the time."""
-
-    share: float | None
-    """None: it is not known."""
-    location: str
-    """`train.py:14 Images.__getitem__`"""
-    source: str = ""
-    """The text of the line; empty: it was not recorded."""
-    path: str = ""
-    """The full path and the line."""
-    change: str = ""
-    """What it costs on both sides of a comparison, in place of its share: `12.4 ms → 17.1 ms`."""
-    diff: tuple[str, ...] = ()
-    """Lines of a diff that changed it, each with its sign."""
-
-
-@dataclass(frozen=True, slots=True)
 class Action:
     """Something to do next."""
 
@@ -632,6 +643,10 @@ class FirstScreen:
     def context_line(self) -> str:
         """The context in one line."""
         return " · ".join(self.context)
+
+    def places_block(self) -> Places:
+        """The lines as a block of their own."""
+        return Places(self.places_title, self.places, self.places_note)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import Any
 
+from profiler.analyse.model import RunCounts
 from profiler.core.plugins import call_plugin, discover, entry_points
 from profiler.report.blocks import Block, Report, Section
+from profiler.report.counts import count_report
 from profiler.report.first_screen import first_screen
 from profiler.report.model import ReportInput, Results
+from profiler.report.text import local_time
 
 WITHOUT_STEPS = frozenset({"verdict", "doing", "environment", "method"})
 """Sections that can show something about an attached job, or a program that failed before its first step."""
@@ -57,8 +59,10 @@ def section_plugins() -> tuple[SectionPlugin, ...]:
     return tuple(sorted(plugins, key=lambda plugin: (plugin.order, plugin.name)))
 
 
-def build_report(results: Results) -> Report:
-    """The report of a comparison or of a single run. A section of another package that fails is left out."""
+def build_report(results: Results | RunCounts) -> Report:
+    """Build the report of a comparison, of a run or of its counts, without sections of other packages that fail."""
+    if isinstance(results, RunCounts):
+        return count_report(results)
     report_input = ReportInput.from_results(results)
     foreign = entry_points("sections").values()
     sections = []
@@ -79,13 +83,3 @@ def build_report(results: Results) -> Report:
         title, kind, time = analysis.info.label or analysis.info.run_id or "run", "Run", analysis.info.started_at
     subtitle = f"{kind} · {report_input.devices} · {local_time(time)}"
     return Report(title, subtitle, tuple(sections), first_screen(report_input, local_time(time)))
-
-
-def local_time(text: str) -> str:
-    """An ISO 8601 time to the minute, for people; any other text as it is."""
-    try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    zone = " UTC" if parsed.utcoffset() == timedelta(0) else parsed.strftime(" %z")
-    return parsed.strftime("%Y-%m-%d %H:%M") + zone.rstrip()

@@ -260,7 +260,7 @@ def comparison_actions(report_input: ReportInput, comparison: Comparison) -> tup
     if not _is_worth_keeping(report_input, comparison):
         record = Action(f"Record where the time of {last.label} goes", command=f"{called_as()} run -- {_command(last)}")
         return (*actions[:ACTIONS],) or (record,)
-    return (*actions[: ACTIONS - 1], keep_action(last.label, _command(last)))
+    return (*actions[: ACTIONS - 1], keep_action(f"Keep {last.label} as fast as it is", _command(last)))
 
 
 def _command(side: ReportSide) -> str:

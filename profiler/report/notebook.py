@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from profiler.analyse.model import RunCounts
     from profiler.report.model import Results
 
 _HEIGHT: Final = 760
@@ -17,7 +18,7 @@ _FIT: Final = f"this.style.height = (this.contentDocument.documentElement.scroll
 until they are trusted."""
 
 
-def first_screen_html(results: Results) -> str:
+def first_screen_html(results: Results | RunCounts) -> str:
     """The first screen as HTML for a notebook. A frame keeps the styles of the page and of the notebook apart."""
     from profiler.report.build import build_report
     from profiler.report.render import html
@@ -28,7 +29,7 @@ def first_screen_html(results: Results) -> str:
     return f'<iframe srcdoc="{escape(page)}" style="{style}" onload="{_FIT}" title="{title}"></iframe>'
 
 
-def show_in_notebooks(cls: type, results: Callable[[Any], Results] = lambda value: value) -> None:
+def show_in_notebooks(cls: type, results: Callable[[Any], Results | RunCounts] = lambda value: value) -> None:
     """Give the values of a class the method by which notebooks show them.
 
     :param results: makes what a report is about of such a value.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -46,6 +47,16 @@ def relative_path(path: Path) -> str:
     """Relative to the working directory where it lies below that."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def local_time(text: str) -> str:
+    """Write an ISO 8601 time to the minute, for people; any other text as it is."""
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    zone = " UTC" if parsed.utcoffset() == timedelta(0) else parsed.strftime(" %z")
+    return parsed.strftime("%Y-%m-%d %H:%M") + zone.rstrip()
 
 
 def capitalized(text: str) -> str:

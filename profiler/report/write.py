@@ -11,6 +11,7 @@ from profiler.analyse.model import Comparison, Mismatch, RunCounts
 from profiler.core.errors import ProfilerError
 from profiler.core.files import replacement
 from profiler.report.build import build_report
+from profiler.report.counts import compared_counts_report, comparison_json, counts_json
 from profiler.report.model import Results
 
 if TYPE_CHECKING:
@@ -29,11 +30,13 @@ def write_comparison(comparison: Comparison, directory: Path) -> Path:
     return directory / "compare.html"
 
 
-def rendered(results: Results, form: str) -> str:
+def rendered(results: Results | RunCounts, form: str) -> str:
     """The report of these results as one text in one of FORMATS."""
     if form == "json":
         from profiler.report.render import json
 
+        if isinstance(results, RunCounts):
+            return json.render(counts_json(results))
         if isinstance(results, Comparison):
             return json.render(json.compare_json(results))
         return json.render(json.analysis_json(results))
@@ -43,34 +46,18 @@ def rendered(results: Results, form: str) -> str:
     return html.render(report) if form == "html" else markdown.render(report)
 
 
-def counts_rendered(counted: RunCounts, form: str) -> str:
-    """The counts of a run by line, in one of FORMATS or for a terminal (`text`)."""
-    from profiler.report import count_text
-    from profiler.report.count_page import count_report
-    from profiler.report.render import html, json, markdown
-
-    if form == "text":
-        return "\n".join(count_text.count_lines(counted, limit=len(counted.counts)))
-    if form == "json":
-        return json.render(count_text.counts_json(counted))
-    report = count_report(counted)
-    return html.render(report) if form == "html" else markdown.render(report)
-
-
 def write_compared_counts(sides: Sequence[RunCounts], directory: Path, differences: Sequence[Mismatch] = ()) -> Report:
     """Write compare.html, compare.md and compare.json with the counts of both sides, and return their report.
 
     :param differences: the facts in which the sides differ.
     """
-    from profiler.report import count_text
-    from profiler.report.count_page import compared_counts_report
     from profiler.report.render import html, json, markdown
 
     report = compared_counts_report(sides, differences)
     texts = {
         "html": html.render(report),
         "md": markdown.render(report),
-        "json": json.render(count_text.comparison_json(sides, differences)),
+        "json": json.render(comparison_json(sides, differences)),
     }
     for form, text in texts.items():
         write_text(directory / f"compare.{form}", text)

@@ -11,9 +11,10 @@ import pytest
 from profiler.analyse.model import Comparison, LineCost
 from profiler.core.errors import Notice
 from profiler.report import blocks
-from profiler.report.build import build_report, local_time, section_plugins
+from profiler.report.build import build_report, section_plugins
 from profiler.report.model import Results, exit_status, group_warnings, load_warnings
 from profiler.report.render import html
+from profiler.report.text import local_time
 from profiler.run.model import RunInfo, Site
 from tests.report import ladders, samples
 from tests.report.variants import LOADED, STOLEN

@@ -75,6 +75,8 @@ _LOCATION = 0.37
 """Share of the width that a line of a file may take in a table."""
 _UNBROKEN = 24
 """Characters of a number with its interval that are not broken into two lines."""
+_AMOUNT = 8
+"""Characters of the longest amount of a line of code that has a column."""
 _RANGE = 32
 """Columns for the ends of a curve and the spaces between."""
 
@@ -162,6 +164,7 @@ class _Printer(Terminal):
             b.Flame: self._flame,
             b.SlopeChart: lambda block: self._table(block.table()),
             b.TimelineChart: self._timeline,
+            b.Places: self._places,
             b.Group: self._group,
         }
 
@@ -191,15 +194,7 @@ class _Printer(Terminal):
             self.draw(replace(first.picture, note=""))
         elif first.picture is not None:
             self.draw(first.picture)
-        if first.places:
-            unsampled = " (?: no sample of the training thread)" * any(
-                place.share is None and not place.change for place in first.places
-            )
-            self.paragraph(first.places_title + unsampled, "bold")
-        for place in first.places:
-            self._cut(f"{place.change or whole_percent(place.share):>4}  {place.location}  {place.source}".rstrip())
-        if not first.places:
-            self._note(first.places_note)
+        self._places(first.places_block())
         if first.actions:
             self.paragraph(first.actions_title, "bold")
         for number, action in enumerate(first.actions, 1):
@@ -212,6 +207,18 @@ class _Printer(Terminal):
                 self.paragraph(f"   {line}", "cyan", wrap=False)
             if action.note:
                 self._cut(f"   {action.note}", "dim")
+
+    def _places(self, block: b.Places) -> None:
+        if not block.places:
+            self._note(block.note)
+            return
+        unsampled = any(place.share is None and not place.change for place in block.places)
+        self.paragraph(block.title + " (?: no sample of the training thread)" * unsampled, "bold")
+        amounts = [place.change or whole_percent(place.share) for place in block.places]
+        # counts and sizes in a column; what a line costs on two sides is too long for one
+        width = max(4, *(len(amount) for amount in amounts if len(amount) <= _AMOUNT), 0)
+        for amount, place in zip(amounts, block.places, strict=True):
+            self._cut(f"{amount:>{width}}  {place.location}  {place.source}".rstrip())
 
     def _hang(self, text: str, indent: int) -> None:
         """A paragraph whose later lines are indented."""

@@ -49,18 +49,23 @@ def first_screen(first: b.FirstScreen) -> Iterable[str]:
     yield "\n".join(f"- {escape(chip.detail or chip.text)}" for chip in first.chips)
     if first.picture is not None:
         yield draw(first.picture, 2)
-    if first.places_title:
-        yield f"## {escape(first.places_title)}"
-    if first.places:
-        rows = [(place.change or whole_percent(place.share), place.location, place.source) for place in first.places]
-        yield _grid(("Change" if first.places[0].change else "Share", "Line", "Source"), rows, (True, False, False))
-    for place in first.places:
-        if place.diff:
-            yield _items(b.Items((f"at {place.path}",), code="\n".join(place.diff)), 3)
-    yield escape(first.places_note)
+    yield _places(first.places_block(), 2)
     if first.actions:
         yield f"## {escape(first.actions_title)}"
         yield "\n".join(f"{number}. {_action(action)}" for number, action in enumerate(first.actions, 1))
+
+
+def _places(block: b.Places, level: int) -> str:
+    parts = [f"{'#' * level} {escape(block.title)}"] if block.title else []
+    if block.places:
+        rows = [(place.change or whole_percent(place.share), place.location, place.source) for place in block.places]
+        parts.append(
+            _grid(("Change" if block.places[0].change else "Share", "Line", "Source"), rows, (True, False, False))
+        )
+    for place in block.places:
+        if place.diff:
+            parts.append(_items(b.Items((f"at {place.path}",), code="\n".join(place.diff)), level + 1))
+    return "\n\n".join(filter(None, (*parts, escape(block.note))))
 
 
 def _action(action: b.Action) -> str:
@@ -199,5 +204,6 @@ _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
     b.Flame: _flame,
     b.SlopeChart: lambda block, level: _table(block.table(), level),
     b.TimelineChart: _timeline,
+    b.Places: _places,
     b.Group: _group,
 }
