@@ -58,7 +58,7 @@ def _print(run: Run, analysis: Analysis) -> None:
     from profiler.report.model import ReportInput
     from profiler.report.render.console import print_report
     from profiler.report.sections.lines import threads
-    from profiler.report.summary import next_commands
+    from profiler.report.write import next_commands
 
     info = analysis.info
     console = Console(highlight=False, soft_wrap=True)
@@ -81,7 +81,7 @@ def _findings(analysis: Analysis) -> tuple[str, ...]:
     """What takes the time of a second of the main thread: without steps, that stands for a step."""
     from profiler.analyse.sampling.places import second_of_main_thread
     from profiler.diagnose.findings import find
-    from profiler.report.live_text import live_findings
+    from profiler.report.verdict_text import live_findings
 
     second = second_of_main_thread(analysis)
     if second is None:

@@ -58,7 +58,7 @@ def _what_if(args: argparse.Namespace) -> int:
     from profiler.analyse.analysis import analyse
     from profiler.core.errors import Exit, ProfilerError
     from profiler.diagnose.predict import parse_cures, what_if
-    from profiler.report.what_if_text import what_if_json, what_if_text
+    from profiler.report.action_text import what_if_json, what_if_text
 
     cures = parse_cures(args.what_if)
     if not cures:

@@ -97,9 +97,9 @@ def _findings(analysing: RunningAnalysis | str, *, wait: bool = False) -> Analys
 def _drawing(console: Console, watched: Watched) -> Callable[[Snapshot], RenderableType]:
     """Draws snapshots to the size of the terminal, with the verdict on the last few of them."""
     from profiler.diagnose.live import RecentMean, diagnose_live
-    from profiler.report.live_text import live_findings, live_sentence
+    from profiler.report.render.drawing import is_unicode
     from profiler.report.render.live import live_view
-    from profiler.report.render.terminal import is_unicode
+    from profiler.report.verdict_text import live_findings, live_sentence
 
     recent, unicode, analysing = RecentMean(), is_unicode(console), _analysing(watched)
 
@@ -114,9 +114,9 @@ def _drawing(console: Console, watched: Watched) -> Callable[[Snapshot], Rendera
 
 def _print(console: Console, snapshot: Snapshot) -> None:
     from profiler.diagnose.live import diagnose_live
-    from profiler.report.live_text import live_findings, live_sentence
+    from profiler.report.render.drawing import is_unicode
     from profiler.report.render.live import live_view
-    from profiler.report.render.terminal import is_unicode
+    from profiler.report.verdict_text import live_findings, live_sentence
 
     verdict = live_sentence(diagnose_live(snapshot))
     state = _findings(_analysing(snapshot.watched), wait=True)

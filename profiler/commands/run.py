@@ -45,7 +45,7 @@ class RunCommand:
         from profiler import analyse_run, load
         from profiler.record.launch import record
         from profiler.record.target import end_by, find_program, signals_as_interrupt
-        from profiler.report.summary import print_summary
+        from profiler.report.write import print_summary
         from profiler.run.model import RunSpec
         from profiler.run.store import default_directory
 

@@ -1,27 +1,31 @@
-"""Makes the actions of the first screen of a run: what to do now, and the command that proves it."""
+"""Words what to do now, what `try` changes and measures, and what a change is predicted to give."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Any, Final
 
-from profiler.analyse.finding import Finding, GainMethod
+from profiler.analyse.finding import Cure, Finding, GainMethod, Prediction
 from profiler.analyse.model import Analysis
+from profiler.core.errors import Notice
 from profiler.core.facts import program as started_program
 from profiler.core.masking import MASK, masked_word
 from profiler.core.terminal import called_as
-from profiler.diagnose.model import NAMED, WORTH_LEADING, WORTH_NAMING, RunVerdict, is_worth
+from profiler.core.units import ratio, seconds, share
+from profiler.diagnose.model import MOST_UNEXPLAINED, NAMED, WORTH_LEADING, WORTH_NAMING, RunVerdict, is_worth
 from profiler.report.blocks import Action
 from profiler.report.finding_text import finding_text, lead_finding, prediction_texts, told
 from profiler.report.first_screen_text import is_too_short, not_sampled, times_too_short
 from profiler.report.model import exit_status, has_no_steps
-from profiler.report.text import listed, relative_path, site_text
+from profiler.report.text import describe, listed, plural, relative_path, site_text
 from profiler.run.model import RunInfo
+from profiler.run.trials import SkippedLine, Trial
 
 ACTIONS: Final = 3
 _CURES: Final = 2
@@ -225,3 +229,143 @@ def trial_commands(analysis: Analysis) -> tuple[str, str]:
 
 def _run(info: RunInfo) -> str:
     return f"{called_as()} run -- {command_text(info)}"
+
+
+# ---------------------------------------------------------------- what `try` changes and measures
+
+
+def change_text(lines: tuple[SkippedLine, ...], settings: Mapping[str, Any], *, is_thread: bool) -> str:
+    """`skips train.py:14: total += weight.item()`"""
+    if lines:
+        verb = "stops other threads at" if is_thread else "skips"
+        return f"{verb} " + listed([f"{PurePath(line.file).name}:{line.line}: {_code(line.source)}" for line in lines])
+    return f"changes settings: {listed(list(_settings(settings)))}"
+
+
+def _code(source: str) -> str:
+    return source.partition("  #")[0][:80]
+
+
+def _settings(settings: Mapping[str, Any]) -> list[str]:
+    words = []
+    file, line = settings.get("loader_at") or ("", 0)
+    place = f" at {PurePath(file).name}:{line}" if file else ""
+    for name, value in settings.items():
+        if name == "loader":
+            words.append(f"DataLoader({', '.join(f'{key}={argument}' for key, argument in value.items())}){place}")
+        elif name == "loader_at":
+            continue
+        elif name == "optimizer":
+            words.append(f"optimizers with {', '.join(f'{key}={option}' for key, option in value.items())}")
+        elif name == "replay":
+            words.append(
+                f"the loader{place} replays its first batches" if place else "loaders replay their first batches"
+            )
+        elif name == "threads":
+            words.append(f"{value} threads")
+        else:
+            words.append(_SETTINGS.get(name, name))
+    return words
+
+
+_SETTINGS: Final = {
+    "collect": "no garbage collection",
+    "anomaly": "no anomaly detection",
+    "set_to_none": "gradients are dropped, not filled with zeros",
+}
+
+
+def measured_text(trial: Trial) -> str:
+    """`measured 2.90× (2.60× to 3.24×), predicted about 1.34×`, or why nothing was measured."""
+    predicted = f"predicted {ratio(trial.predicted)}" if trial.predicted else "nothing was predicted"
+    if trial.factor is None or trial.low is None or trial.high is None:
+        return f"not measured: {_reason(trial.reason)}; {predicted}"
+    bound = "at least " if trial.is_least else "up to " if trial.is_most else ""
+    chance = "; the difference may be chance" if trial.low <= 1.0 <= trial.high else ""
+    return f"measured {bound}{ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}{chance}"
+
+
+def round_text(rule: str, number: int, factor: float | None) -> str:
+    """`python-loop: round 2, 1.52× as fast so far`"""
+    return f"{rule}: round {number}" + (f", {ratio(factor)} as fast so far" if factor else "")
+
+
+def duration_text(trials: int, each: float) -> str:
+    return f"{plural(trials, 'trial')} of at most {seconds(each)} each"
+
+
+def not_tried_text(rule: str, reason: Notice) -> str:
+    """`float64: not tried: ...`"""
+    return f"{rule}: not tried: {_reason(reason)}"
+
+
+_WITH_ADVICE: Final = frozenset(("source-changed", "trial-failed", "trial-too-short", "wait-for-core"))
+"""Reasons that tell themselves what to do."""
+
+
+def _reason(reason: Notice | None) -> str:
+    """Why a finding was not measured, and what to do instead."""
+    text = describe(reason)
+    if reason is None or reason.code in _WITH_ADVICE:
+        return text
+    return f"{text}; apply the fix by hand, and run `compare --before OLD --after NEW`"
+
+
+def trials_json(trials: list[Trial]) -> str:
+    """The trials as a JSON document, with the reason in words as well."""
+    from dataclasses import asdict
+
+    rows = [{**asdict(trial), "is_most": trial.is_most, "explanation": describe(trial.reason)} for trial in trials]
+    return json.dumps({"schema": "trials/1", "trials": rows}, indent=1)
+
+
+# ---------------------------------------------------------------- what a change is predicted to give
+
+
+WHAT_IF_SCHEMA: Final = "what-if/1"
+_NEAR: Final = 0.03
+"""Deviation of the unchanged replay from which it is not trusted."""
+
+
+def what_if_text(cures: Sequence[Cure], prediction: Prediction) -> str:
+    """`With sync=0, a step takes about 118 ms instead of 153 ms: 1.29× as fast, by a replay of the recorded steps.`"""
+    changes = listed([str(cure) for cure in cures])
+    times = f"{seconds(prediction.after)} instead of {seconds(prediction.before)}: {ratio(prediction.factor)} as fast"
+    if prediction.method is GainMethod.BOUND:
+        return (
+            f"With {changes}, a step takes about {times}. No queue of a device was recorded, so this is the step "
+            "without these parts of it: nothing else can run beside them."
+        )
+    sentences = [f"With {changes}, a step takes about {times}, by a replay of the recorded steps."]
+    replayed = prediction.replayed or prediction.measured
+    if abs(replayed / prediction.measured - 1) > _NEAR:
+        sentences.append(
+            f"Without any change, the replay of a step takes {seconds(replayed)} instead of the measured "
+            f"{seconds(prediction.measured)}, so do not rely on it."
+        )
+    if prediction.unexplained > MOST_UNEXPLAINED:
+        sentences.append(
+            f"In {share(prediction.unexplained)} of the time, the device began later than the recording explains, "
+            "so do not rely on it."
+        )
+    if prediction.before > (1 + _NEAR) * replayed:
+        sentences.append(
+            f"The host's own steps took {seconds(prediction.measured)}, because it was ahead of the device."
+        )
+    return " ".join(sentences)
+
+
+def what_if_json(cures: Sequence[Cure], prediction: Prediction) -> Mapping[str, Any]:
+    """The document of `diagnose --what-if --format json`."""
+    return {
+        "schema": WHAT_IF_SCHEMA,
+        "changes": {cure.name: cure.word or cure.factor for cure in cures},
+        "method": prediction.method.value,
+        "step_seconds": prediction.before,
+        "predicted_step_seconds": prediction.after,
+        "factor": prediction.factor if prediction.after > 0 else None,
+        "measured_step_seconds": prediction.measured,
+        "replayed_step_seconds": prediction.replayed,
+        "unexplained": prediction.unexplained,
+        "text": what_if_text(cures, prediction),
+    }

@@ -14,7 +14,7 @@ from profiler.core.live import StepUse
 from profiler.diagnose.findings import find
 from profiler.diagnose.live import RecentMean, RunningAnalysis, diagnose_live
 from profiler.diagnose.model import LiveLimit
-from profiler.report.live_text import live_findings, live_sentence
+from profiler.report.verdict_text import live_findings, live_sentence
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
 

@@ -14,9 +14,8 @@ from rich.console import Console
 from profiler.analyse.timing.counters import run_counts
 from profiler.report.build import build_report
 from profiler.report.counts import counts_json
-from profiler.report.notebook import first_screen_html
 from profiler.report.render.console import print_report
-from profiler.report.write import rendered
+from profiler.report.write import first_screen_html, rendered
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, RunBuilder
 

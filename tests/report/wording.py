@@ -34,8 +34,7 @@ from profiler.diagnose.model import (
     WorkerMove,
 )
 from profiler.report.comparison_text import comparison_statement
-from profiler.report.live_text import live_sentence
-from profiler.report.verdict_text import run_statement, spikes_sentence
+from profiler.report.verdict_text import live_sentence, run_statement, spikes_sentence
 from profiler.run.model import Site
 
 LINE, LOG = Site("src/train.py", 88, "loop"), Site("log.py", 7, "log_metrics")

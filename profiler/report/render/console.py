@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from profiler.report import blocks as b
 from profiler.report.render.drawing import (
+    Terminal,
+    TextColumn,
     bar,
     command_lines,
     hottest,
+    is_unicode,
     line_rows,
     span_text,
     waterfall_layout,
     waterfall_track,
     whole_percent,
 )
-from profiler.report.render.terminal import Terminal, TextColumn, is_unicode
-from profiler.report.render.timeline import cell_runs
+from profiler.report.render.figures import cell_runs
 from profiler.report.table import short_path
 
 if TYPE_CHECKING:

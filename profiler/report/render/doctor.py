@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.machine import NO, NOT_KNOWN, PARTLY, YES, Capability
-from profiler.report.render.terminal import Terminal, TextColumn
+from profiler.report.render.drawing import Terminal, TextColumn
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -24,7 +24,7 @@ from profiler.report.blocks import (
     Waterfall,
     row_missing,
 )
-from profiler.report.render import figures, timeline
+from profiler.report.render import figures
 from profiler.report.render.drawing import slope_layout, waterfall_layout, whole_percent
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ def _page() -> tuple[jinja2.Template, Markup, Markup]:
         flame_layout=flame_layout,
         slope_layout=slope_layout,
         flame_tint=flame_tint,
-        timeline_cells=timeline.CELLS,
-        timeline_data=lambda chart: Markup(timeline.script_data(chart)),
-        timeline_paths=timeline.paths,
-        timeline_rows=timeline.text_rows,
-        timeline_ticks=timeline.ticks,
+        timeline_cells=figures.CELLS,
+        timeline_data=lambda chart: Markup(figures.script_data(chart)),
+        timeline_paths=figures.paths,
+        timeline_rows=figures.text_rows,
+        timeline_ticks=figures.ticks,
         row_missing=row_missing,
         parts=_NAME_PARTS.split,
         split_path=split_path,

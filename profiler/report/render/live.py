@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 from profiler.core.live import TRAINING, WORKER, GpuUse, Snapshot, ThreadUse
 from profiler.core.metrics import counter_unit, find_counter
 from profiler.core.units import NOT_MEASURED, rate, seconds, share, size, value
-from profiler.report.render.drawing import bar
-from profiler.report.render.terminal import Terminal, TextColumn
+from profiler.report.render.drawing import Terminal, TextColumn, bar
 from profiler.report.text import step_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from profiler.core.terminal import plain
 from profiler.core.units import count
 from profiler.report import blocks as b
 from profiler.report.render.drawing import bar, hottest, line_rows, waterfall_layout, waterfall_track, whole_percent
-from profiler.report.render.timeline import text_rows
+from profiler.report.render.figures import text_rows
 from profiler.report.table import phrase
 
 _BAR = 20
