@@ -528,22 +528,9 @@ class Group:
 
 
 Block = (
-    Text
-    | Callout
-    | NotMeasured
-    | Items
-    | Table
-    | StackedBars
-    | PhaseStrip
-    | Lines
-    | IntervalChart
-    | Waterfall
-    | Flame
-    | SlopeChart
-    | TimelineChart
-    | Places
-    | Group
-)
+    Text | Callout | NotMeasured | Items | Table | StackedBars | PhaseStrip | Lines
+    | IntervalChart | Waterfall | Flame | SlopeChart | TimelineChart | Places | Group
+)  # fmt: skip
 
 
 GROUPS = {

@@ -21,34 +21,13 @@ from profiler.core.facts import program_name
 from profiler.core.plugins import call_plugin, discover, entry_points
 from profiler.core.units import seconds
 from profiler.diagnose.model import RunVerdict, busy_thread
+from profiler.report import comparison_text
+from profiler.report import first_screen_text as texts
 from profiler.report.action_text import run_actions
 from profiler.report.blocks import Block, CodePlace, FirstScreen, PhaseStrip, Report, Section, Segment
 from profiler.report.category_text import PHASES, category_label, category_tone, device_label
-from profiler.report.comparison_text import (
-    comparison_actions,
-    comparison_chips,
-    comparison_context,
-    comparison_headline,
-    comparison_why,
-)
 from profiler.report.counts import count_report
 from profiler.report.finding_text import NO_GAIN, lead_finding
-from profiler.report.first_screen_text import (
-    IDLE_SHARES,
-    NO_LINES_IN_TRACE,
-    ONLY_HOST_LINES,
-    WITH_STACK,
-    place_text,
-    run_chips,
-    run_context,
-    run_headline,
-    run_why,
-    strip_change,
-    strip_label,
-    trace_has_lines,
-    waiting_label,
-    waits_for_cores,
-)
 from profiler.report.model import ReportInput, ReportSide, Results, has_no_steps
 from profiler.report.text import host_state, local_time, the_process
 from profiler.report.timeline import main_timeline
@@ -148,10 +127,10 @@ def first_screen(report_input: ReportInput, time: str) -> FirstScreen:
     title, places, note = _places(side)
     name = analysis.info.label or (program_name(analysis.info.argv) if analysis.info.argv else analysis.info.run_id)
     return FirstScreen(
-        run_context(analysis, report_input.devices, name, time),
-        run_headline(analysis, report_input.devices),
-        run_why(analysis),
-        run_chips(analysis),
+        texts.run_context(analysis, report_input.devices, name, time),
+        texts.run_headline(analysis, report_input.devices),
+        texts.run_why(analysis),
+        texts.run_chips(analysis),
         None if report_input.without_steps else main_timeline(report_input) or _strip(side, compared=False),
         title,
         places,
@@ -164,15 +143,15 @@ def _of_comparison(report_input: ReportInput, comparison: Comparison, time: str)
     first = report_input.sides[0]
     title, places, note = _places(first, of=first.label)
     return FirstScreen(
-        comparison_context(comparison, report_input.devices, time),
-        comparison_headline(report_input, comparison),
-        comparison_why(report_input, comparison),
-        comparison_chips(report_input, comparison),
+        comparison_text.comparison_context(comparison, report_input.devices, time),
+        comparison_text.comparison_headline(report_input, comparison),
+        comparison_text.comparison_why(report_input, comparison),
+        comparison_text.comparison_chips(report_input, comparison),
         main_timeline(report_input) or _strip(first, compared=True),
         title,
         places[:_COMPARED_PLACES],
         note,
-        actions=comparison_actions(report_input, comparison),
+        actions=comparison_text.comparison_actions(report_input, comparison),
     )
 
 
@@ -194,18 +173,20 @@ def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
     segments = _rank_segments(late) if late else ()
     segments = segments or (_device_segments(analysis) if analysis.outcome in _OF_DEVICE else ())
     by_category = _category_segments(analysis)
-    segments = segments or (by_category if waits_for_cores(analysis) else _phase_segments(analysis) or by_category)
+    segments = segments or (
+        by_category if texts.waits_for_cores(analysis) else _phase_segments(analysis) or by_category
+    )
     total = sum(segment.value for segment in segments)
     if not total:
         return None
-    strip = PhaseStrip(strip_label(side, total, compared=compared), segments)
+    strip = PhaseStrip(texts.strip_label(side, total, compared=compared), segments)
     if late is not None and waiting is not None:
-        strip = replace(strip, beside=PhaseStrip(waiting_label(waiting, late), _rank_segments(waiting)))
+        strip = replace(strip, beside=PhaseStrip(texts.waiting_label(waiting, late), _rank_segments(waiting)))
     lead = lead_finding(analysis)
     if compared or lead is None or lead.gain < NO_GAIN:
         return strip
     after = total / lead.gain
-    return replace(strip, changed=after, change=strip_change(lead, after))
+    return replace(strip, changed=after, change=texts.strip_change(lead, after))
 
 
 def _late_and_waiting(analysis: Analysis) -> tuple[RankActivity | None, RankActivity | None]:
@@ -258,9 +239,13 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
     analysis = side.detailed
     if analysis.outcome == RunVerdict.DEVICE_IDLE and analysis.idle:
         title = f"Where {of} leaves the device idle" if of else "Where the device is left idle"
-        if analysis.is_trace and not trace_has_lines(analysis):
-            return f"{title} (no lines: {NO_LINES_IN_TRACE})", idle_places(analysis), WITH_STACK
-        return title, idle_places(analysis), f"{IDLE_SHARES}; summed by function."
+        if analysis.is_trace and not texts.trace_has_lines(analysis):
+            return (
+                f"{title} (no lines: {texts.NO_LINES_IN_TRACE})",
+                idle_places(analysis),
+                texts.WITH_STACK,
+            )
+        return title, idle_places(analysis), f"{texts.IDLE_SHARES}; summed by function."
     title = f"Lines of {of}, by time" if of else "Your lines, by time"
     if analysis.lines:
         own = analysis.own_time if not has_no_steps(analysis) else 0.0
@@ -280,7 +265,7 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
     if thread is not None:  # its samples are of the start and of the end, which are no part of any step
         reason = "no stack sample lies within the measured steps"
     if analysis.is_trace:
-        reason = ONLY_HOST_LINES if trace_has_lines(analysis) else NO_LINES_IN_TRACE
+        reason = texts.ONLY_HOST_LINES if texts.trace_has_lines(analysis) else texts.NO_LINES_IN_TRACE
     lead = lead_finding(analysis)
     if lead is not None and lead.sites:
         places = tuple(_unsampled(site) for site in lead.sites[:PLACES])
@@ -309,7 +294,7 @@ def _line_places(lines: Iterable[LineCost], lead: Site | None = None, own: float
 
 def _unsampled(site: Site) -> CodePlace:
     """A line that a finding names, and of which there is no stack sample."""
-    return CodePlace(None, place_text(site, [site.line]), site.source, f"{site.file}:{site.line}")
+    return CodePlace(None, texts.place_text(site, [site.line]), site.source, f"{site.file}:{site.line}")
 
 
 def idle_places(analysis: Analysis) -> tuple[CodePlace, ...]:
@@ -336,7 +321,7 @@ def _code_places(
         lines = sorted({site.line for site, _ in members})
         path = f"{largest.file}:{largest.line}"
         total = sum(share for _, share in members)
-        places[name] = CodePlace(total, place_text(largest, lines), largest.source, path)
+        places[name] = CodePlace(total, texts.place_text(largest, lines), largest.source, path)
     chosen = _largest(places.values())
     if lead is None or places.get(key(lead)) in chosen:
         return chosen

@@ -19,6 +19,7 @@ from profiler.diagnose.model import (
     TimeChange,
     TimeChangeKind,
 )
+from profiler.report import text as words
 from profiler.report.action_text import ACTIONS, command_text, keep_action, trial_commands
 from profiler.report.blocks import Action, Chip, Headline
 from profiler.report.category_text import CATEGORIES, phase_label
@@ -27,18 +28,7 @@ from profiler.report.first_screen_text import WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
 from profiler.report.rank_text import comparison_sentences
 from profiler.report.table import factor, ratio_text
-from profiler.report.text import (
-    at,
-    capitalized,
-    describe,
-    different_results,
-    kernel_name,
-    listed,
-    mismatches,
-    part_of_time,
-    plural,
-    same_results,
-)
+from profiler.report.text import describe
 from profiler.report.verdict_text import Statement
 from profiler.run.model import Site
 
@@ -87,16 +77,18 @@ def _why(side: SideDiagnosis) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    return f"{capitalized(text)}."
+    return f"{words.capitalized(text)}."
 
 
 def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
     """Says whether a side is faster, slower or not different, with the interval, and what changed along with it."""
     if not diagnosis.comparable and not diagnosis.forced:
-        return Statement(f"Not comparable: {mismatches(diagnosis.mismatches)}.")
+        return Statement(f"Not comparable: {words.mismatches(diagnosis.mismatches)}.")
     statements = [_side_statement(side) for side in diagnosis.sides]
     texts = [statement.text for statement in statements]
-    head = f"Not comparable ({mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
+    head = (
+        f"Not comparable ({words.mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
+    )
     more = (*comparison_sentences(diagnosis.ranks), *_starts(diagnosis.starts))
     if head:
         return Statement(head, (f"{'; '.join(texts)}.", *more))
@@ -155,7 +147,7 @@ def _changed(side: SideDiagnosis) -> str:
     if side.busy:
         first = f"device utilization from {share(side.busy[0])} to {share(side.busy[1])}"
     parts = list(filter(None, (first, *counted)))
-    return f"with {listed(parts)}{slowed}" if parts else ""
+    return f"with {words.listed(parts)}{slowed}" if parts else ""
 
 
 def _counts(side: SideDiagnosis) -> list[str]:
@@ -165,7 +157,7 @@ def _counts(side: SideDiagnosis) -> list[str]:
 
 
 def _with_counts(side: SideDiagnosis) -> str:
-    return f"with {listed(counted)}" if (counted := _counts(side)) else ""
+    return f"with {words.listed(counted)}" if (counted := _counts(side)) else ""
 
 
 _COUNTERS: Final[Mapping[str, str]] = {
@@ -212,7 +204,7 @@ def _amounts(change: TimeChange) -> str:
         before, after = seconds(change.before), seconds(change.after)
         most = _most_at(change.site, cost)
         return f"from {before}{most if change.faster else ''} to {after}{'' if change.faster else most} a step"
-    where = f" ({at(change.site).strip().removeprefix('at ')})" if change.site else ""
+    where = f" ({words.at(change.site).strip().removeprefix('at ')})" if change.site else ""
     if change.as_shares:
         return f"from {share(change.before)} to {share(change.after)} of a step{where}"
     return f"from {seconds(change.before)} to {seconds(change.after)} a step in the breakdown pass{where}"
@@ -223,7 +215,7 @@ def _phase_change(change: PhaseChange) -> str:
 
 
 def _most_at(site: Site | None, cost: str = "") -> str:
-    return f" (most{at(site)}{cost})" if site else ""
+    return f" (most{words.at(site)}{cost})" if site else ""
 
 
 def _signed(value: float) -> str:
@@ -233,7 +225,7 @@ def _signed(value: float) -> str:
 def _starts(starts: tuple[tuple[str, float], ...]) -> Iterator[str]:
     if not starts:
         return
-    named = listed([f"{seconds(start)} in {label}" for label, start in starts])
+    named = words.listed([f"{seconds(start)} in {label}" for label, start in starts])
     yield f"These figures do not include the time before the first step ({named})."
 
 
@@ -315,7 +307,7 @@ def _number(value: float) -> str:
 def comparison_why(report_input: ReportInput, comparison: Comparison) -> tuple[str, ...]:
     """At most two sentences: how often each side turns to the device and how busy that is, or what else changed."""
     if not comparison.comparable:
-        return (f"They differ: {mismatches(comparison.mismatches)}.",)
+        return (f"They differ: {words.mismatches(comparison.mismatches)}.",)
     first, last = report_input.sides[0], report_input.sides[-1]
     if _waits_for_core(report_input):
         return tuple(filter(None, (_busy_sentence(first, last), _count_sentence(first, last)))) or comparison.why[:WHY]
@@ -341,7 +333,7 @@ def _device_sentences(first: ReportSide, last: ReportSide) -> tuple[str, ...]:
 def _works(first: ReportSide, last: ReportSide) -> list[str]:
     """`the device works 6% of the time` for each side; empty where one of them does not tell."""
     busy = [(side.measure("device_utilization").value, side.measure("peak_share").value) for side in (first, last)]
-    works = [f"the device works {part_of_time(value, peak)}" for value, peak in busy if value is not None]
+    works = [f"the device works {words.part_of_time(value, peak)}" for value, peak in busy if value is not None]
     return works if len(works) == len(busy) else []
 
 
@@ -358,7 +350,7 @@ def _count_sentence(first: ReportSide, last: ReportSide) -> str:
         counter = find_counter(name)
         if counter is not None and before is not None and after is not None and before != after:
             counts.append(f"{counter.plural} from {count(before)} to {count(after)}")
-    return f"Other programs do not change the counts of a step: {listed(counts)}." if counts else ""
+    return f"Other programs do not change the counts of a step: {words.listed(counts)}." if counts else ""
 
 
 def _waits_for_core(report_input: ReportInput) -> bool:
@@ -410,20 +402,20 @@ def _interval_chips(report_input: ReportInput) -> Iterator[Chip]:
         return
     if speed.low is None or speed.high is None:
         reason = ONE_PAIR if speed.n == 1 else describe(speed.reason)
-        yield Chip(reason or plural(speed.n, "pair"), "warning")
+        yield Chip(reason or words.plural(speed.n, "pair"), "warning")
         return
     is_slower = speed.value < 1 and speed.different
     low, high = (1 / speed.high, 1 / speed.low) if is_slower else (speed.low, speed.high)
     ends = f"{_number(low)} to {_times(high)}"
-    yield Chip(f"{ends} with 95% confidence, {plural(speed.n, 'pair')}", "good" if speed.different else "plain")
+    yield Chip(f"{ends} with 95% confidence, {words.plural(speed.n, 'pair')}", "good" if speed.different else "plain")
 
 
 def _result_chips(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]:
-    different = different_results(result for result in comparison.results if result.difference is not None)
+    different = words.different_results(result for result in comparison.results if result.difference is not None)
     if different:
         yield Chip("results differ", "warning", f"{different}.")
         return
-    same = same_results(comparison.results)
+    same = words.same_results(comparison.results)
     losses = {significant(value) for side in report_input.sides if (value := side.measure("loss").value) is not None}
     is_same_loss = len(losses) == 1 and all(side.has("loss") for side in report_input.sides)
     if same or is_same_loss:
@@ -433,7 +425,7 @@ def _result_chips(report_input: ReportInput, comparison: Comparison) -> Iterator
 
 def _doubts(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]:
     if not comparison.comparable:
-        yield Chip("not comparable", "warning", f"{mismatches(comparison.mismatches)}.")
+        yield Chip("not comparable", "warning", f"{words.mismatches(comparison.mismatches)}.")
     if comparison.planned is not None:
         yield Chip("stopped early", "warning", f"{comparison.pairs} of {comparison.planned} rounds are complete.")
     ended = [status for side in report_input.sides for run in side.runs if (status := exit_status(run.info))]
@@ -495,7 +487,7 @@ def _next_cure(side: ReportSide) -> Iterator[Action]:
         note = " ".join(prediction_texts(finding)[:1])
         can_be_tried = finding.can_be_tried and side.detailed.info.argv
         asking, command = trial_commands(side.detailed) if can_be_tried else ("", "")
-        place = at(finding.sites[0]) if finding.sites else ""
+        place = words.at(finding.sites[0]) if finding.sites else ""
         cause = f"{text.fix.removesuffix('.')}. {text.title.removesuffix('.')}{place}."
         yield Action(f"Next in {side.label}", cause, text.code, command, asking, note)
 
@@ -505,9 +497,9 @@ def _bound_of_host(side: ReportSide) -> Iterator[Action]:
     busy = side.measure("device_utilization").value
     if not busy or busy < 1 / _FINE or side.detailed.outcome == "":
         return
-    works = f"The device of {side.label} works {part_of_time(busy, side.measure('peak_share').value)}"
+    works = f"The device of {side.label} works {words.part_of_time(busy, side.measure('peak_share').value)}"
     waited = (side.measure(WITHOUT_CORE).value or 0.0) > MAX_WITHOUT_CORE  # then the host was late for that reason too
     rest = f", so the host can give at most {_times(1 / busy)} more" if 1 / busy >= NO_GAIN and not waited else ""
     first = next(iter(side.detailed.kernels), None)
-    most = f" {kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""
+    most = f" {words.kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""
     yield Action("Look at the kernels", f"{works}{rest}.{most}")

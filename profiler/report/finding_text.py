@@ -37,19 +37,9 @@ from profiler.diagnose.model import (
     is_large_of_run,
     is_worth,
 )
+from profiler.report import text as words
 from profiler.report.category_text import CODE_TITLES, STAGES, rest_title
 from profiler.report.rank_text import SPENT, function_of_program, other_ranks
-from profiler.report.text import (
-    at,
-    describe,
-    file_name,
-    function_name,
-    host_state,
-    input_part,
-    listed,
-    shortened,
-    site_text,
-)
 from profiler.run.model import Site
 
 _NEED_WORKERS: Final = frozenset({"multiprocessing_context", "persistent_workers", "prefetch_factor", "timeout"})
@@ -73,13 +63,13 @@ class FindingText:
 def finding_text(finding: Finding) -> FindingText:
     """The words of a finding, from the templates of its rule."""
     rule = finding.rule
-    places = listed([*map(site_text, finding.sites)]) if finding.sites else ""
+    places = words.listed([*map(words.site_text, finding.sites)]) if finding.sites else ""
     if not finding.has_cure:
         is_import = finding.rule.name == CODE_OF[Owner.IMPORT] and finding.values["package"] != "torch"
         cure = _OF_IMPORTS if is_import else _cure_of_place(finding) or finding.values.get("part_cure", "")
         if not cure and finding.of_steps and finding.rule.name in CODE_TITLES:
             cure = _OF_ITEMS if finding.period is Period.AFTER else f"{_OF_ITEMS} {_OF_PREPARATION}"
-        lines = tuple(shortened(site.source, _MOST_CODE) for site in finding.sites[:1] if site.source)
+        lines = tuple(words.shortened(site.source, _MOST_CODE) for site in finding.sites[:1] if site.source)
         changed = finding.cure_site if cure else None
         evidence = finding_sentence(finding), *lines, *_change_sentence(changed)
         return FindingText(title(finding).removesuffix(","), places, evidence, cure, "", changed)
@@ -107,8 +97,8 @@ def finding_text(finding: Finding) -> FindingText:
 def _change_sentence(site: Site | None) -> Iterator[str]:
     """`The line to change is train.py:31: run.watch(model).`"""
     if site is not None:
-        code = shortened(site.source, _MOST_CODE)
-        yield f"The line to change is{at(site).removeprefix(' at')}{f': `{code}`' if code else ''}."
+        code = words.shortened(site.source, _MOST_CODE)
+        yield f"The line to change is{words.at(site).removeprefix(' at')}{f': `{code}`' if code else ''}."
 
 
 def _cure_of_place(finding: Finding) -> str:
@@ -205,7 +195,7 @@ _OF_PREPARATION: Final = "If the result is the same in each run, store it in a f
 def _place_sentences(finding: Finding) -> Iterator[str]:
     """`39% of it is at train.py:29, in augkit.boxes.clip(): image, boxes = self.augment(picture)`, for each line."""
     for place in finding.places:
-        code = shortened(place.site.source, _MOST_CODE)
+        code = words.shortened(place.site.source, _MOST_CODE)
         part = place.share / finding.share if finding.share else 1.0
         how_much = "All" if part >= _ALL else share(part)
         yield f"{how_much} of it is {_place_name(place)}{f': `{code}`' if code else ''}."
@@ -233,7 +223,7 @@ def _input_title(part: InputPart) -> str:
     if part.name == "loader start":
         return "Starting the loader and waiting for its data"
     name = _PARTS.get(part.name, "") if part.context == "loader" else ""
-    work = "" if part.name in _UNNAMED_PARTS else f"mostly in {name or input_part(part)}{_part_place(part.site)}"
+    work = "" if part.name in _UNNAMED_PARTS else f"mostly in {name or words.input_part(part)}{_part_place(part.site)}"
     if part.where == "worker":
         return f"Waiting for data, which the workers make{work and f' {work}'},"
     return f"Making data{work and f', {work},'}"
@@ -248,7 +238,7 @@ _PARTS: Final[Mapping[str, str]] = {"dataset": "the dataset", "collate": "collat
 def _part_place(site: Site | None) -> str:
     """` (Data.__getitem__(), which begins at data.py:12)`: its hook knows no other line. The slow one may differ."""
     function = function_of_program(site) if site is not None else ""
-    return f" ({function}, which begins{at(site)})" if function else at(site)
+    return f" ({function}, which begins{words.at(site)})" if function else words.at(site)
 
 
 FINDING_COLUMNS: Final = (
@@ -269,20 +259,20 @@ def finding_row(finding: Finding) -> dict[str, Any]:
 
 def not_judged_text(not_judged: NotJudged) -> str:
     """`rule: reason`"""
-    return f"{not_judged.rule.name}: {describe(not_judged.reason)}"
+    return f"{not_judged.rule.name}: {words.describe(not_judged.reason)}"
 
 
-def gain_text(finding: Finding, words: str = "") -> str:
+def gain_text(finding: Finding, after: str = "") -> str:
     """`about 1.6×`, or `about 1.6× (1.9× by replay)` where two ways differ; empty without a prediction.
 
     What `try` measured stands alone: `1.6× (measured)`.
 
-    :param words: what follows the factor, such as ` as fast`.
+    :param after: what follows the factor, such as ` as fast`.
     """
     if not finding.gains:
         return ""
     first, *others = finding.gains
-    factor = factor_text(first) + words
+    factor = factor_text(first) + after
     if first.method is GainMethod.KNOCK_OUT:
         return f"{factor} (measured)"
     different = [gain for gain in others if abs(gain.factor / first.factor - 1.0) > _DIFFERENT]
@@ -448,17 +438,19 @@ def first_place_text(finding: Finding) -> str:
     if not finding.sites:
         return ""
     first = next((place for place in finding.places if place.site.place == finding.sites[0].place), None)
-    return f" {_place_name(first)}" if first is not None and first.package else at(finding.sites[0])
+    return f" {_place_name(first)}" if first is not None and first.package else words.at(finding.sites[0])
 
 
 def places_text(finding: Finding) -> str:
     """`, at train.py:8, in clean()`; where that is not nearly all, ` (28% at train.py:8, in clean(); 12% at ...)`. Of
     idle time what the host did, of copies their kinds."""
     if parts := finding.values.get("parts"):
-        kinds = listed([f"{share(part.exposed)} {_copied(part)}" for part in parts if part.kind in _COPIES])
+        kinds = words.listed([f"{share(part.exposed)} {_copied(part)}" for part in parts if part.kind in _COPIES])
         return f" ({kinds})" if kinds else ""
     if rows := finding.values.get("rows"):
-        return f" ({'; '.join(f'{share(row.share_of_wall)} {host_state(row)}{at(row.site)}' for row in rows)})"
+        return (
+            f" ({'; '.join(f'{share(row.share_of_wall)} {words.host_state(row)}{words.at(row.site)}' for row in rows)})"
+        )
     if finding.places and finding.places[0].share >= NEARLY_ALL * finding.share:
         return f", {_place_name(finding.places[0])}"
     places = "; ".join(f"{share(place.share)} {_place_name(place)}" for place in finding.places)
@@ -482,7 +474,7 @@ def where_text(finding: Finding) -> str:
         return ""
     if finding.places[0].share >= NEARLY_ALL * finding.share:
         return f"It is {_place_name(finding.places[0])}."
-    return f"It is {listed([f'{_place_name(place)} ({share(place.share)})' for place in finding.places])}."
+    return f"It is {words.listed([f'{_place_name(place)} ({share(place.share)})' for place in finding.places])}."
 
 
 def _without_inner(function: str) -> str:
@@ -494,15 +486,15 @@ def _place_name(place: Place) -> str:
     """`at train.py:8, in clean()`, `at train.py:8, mostly in rl.Model.learn()`, which another library may call, or
     which may be a hook: `at train.py:8, mostly in rl.watch(), in a hook registered at train.py:3`"""
     site, inside = place.site, _without_inner(place.inside)
-    own = function_name(site) if site.function and site.function != "<module>" else ""
+    own = words.function_name(site) if site.function and site.function != "<module>" else ""
     parts = [
         f"mostly in {inside}()" if inside else f"mostly in {place.package}" if place.package else own and f"in {own}"
     ]
     if place.called_by and place.package and place.package not in RUNS_TRAINING:
         parts.append(f"called by {_without_inner(place.called_by)}()")
     if place.registered_at is not None:
-        parts.append(f"in a hook registered{at(place.registered_at)}")
-    return ", ".join(filter(None, (at(site).strip(), *parts)))
+        parts.append(f"in a hook registered{words.at(place.registered_at)}")
+    return ", ".join(filter(None, (words.at(site).strip(), *parts)))
 
 
 def doubt_text(finding: Finding) -> str:
@@ -549,7 +541,7 @@ def state_text(change: FindingChange) -> str:
 def change_sentence(change: FindingChange) -> str:
     """`The training process makes its batches itself at train.py:20 (no-workers): new, 2.1 ms of each step.`"""
     finding = change.finding
-    place = at(finding.sites[0]) if finding.sites else ""
+    place = words.at(finding.sites[0]) if finding.sites else ""
     costs = [seconds(each.seconds) for each in (change.before, change.after) if each is not None]
     return (
         f"{title(finding)}{place} ({finding.rule.name}): {state_text(change)}, {' and then '.join(costs)} of each step."
@@ -574,11 +566,11 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     ),
     "stage": lambda stage: STAGES[stage],
     "nth": nth,
-    "place": site_text,
+    "place": words.site_text,
     "function": lambda site: (
-        f"the module-level code of {file_name(site)}"
+        f"the module-level code of {words.file_name(site)}"
         if site.function == "<module>"
-        else f"{function_name(site)} of {file_name(site)}"
+        else f"{words.function_name(site)} of {words.file_name(site)}"
     ),
     "assignment": lambda variable: f"{variable} = " if variable else "",
     "activity": lambda category: SPENT[category],

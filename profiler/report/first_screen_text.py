@@ -33,6 +33,7 @@ from profiler.diagnose.model import (
     busy_thread,
     is_worth,
 )
+from profiler.report import text as words
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import phase_label
 from profiler.report.finding_text import (
@@ -65,17 +66,6 @@ from profiler.report.model import (
     loaded_machine,
 )
 from profiler.report.rank_text import other_ranks
-from profiler.report.text import (
-    THREAD_STATES,
-    capitalized,
-    file_name,
-    function_name,
-    listed,
-    part_of_time,
-    plural,
-    site_text,
-    the_process,
-)
 from profiler.run.model import Site, StepKind
 
 WHY: Final = 2
@@ -173,15 +163,15 @@ def _outcome(analysis: Analysis, devices: str) -> str:
         case RunVerdict.DEVICE_IDLE | RunVerdict.DEVICE_IDLE_UNEXPLAINED:
             return f"The {devices} is idle {part} of the time"
         case RunVerdict.DEVICE_BUSY | RunVerdict.DEVICE_BUSY_SAMPLED:
-            return f"The {devices} is busy {part_of_time(analysis.outcome_share, analysis.value('peak_share'))}"
+            return f"The {devices} is busy {words.part_of_time(analysis.outcome_share, analysis.value('peak_share'))}"
         case RunVerdict.DEVICE_UNRECORDED:
             return analysis.headline.removesuffix(".")
         case RunVerdict.NO_STEP:
             return "No training step was seen"
         case RunVerdict.THREADS_ONLY:
             if thread := busy_thread(analysis):
-                who = capitalized(the_process(thread.process))
-                return f"{who} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
+                who = words.capitalized(words.the_process(thread.process))
+                return f"{who} was {words.THREAD_STATES[thread.state]} {share(thread.share)} of the time"
     if not analysis.outcome and (verdict := analysis.headline or analysis.verdict):
         return verdict
     if step := analysis.value("step_time"):
@@ -304,13 +294,13 @@ def _rest(phases: Sequence[Phase], told: str) -> str:
     """`The rest is mostly backward (40%) and forward (19%).`, without the phase that the headline is about."""
     rest = sorted((each for each in phases if each.name != told), key=lambda phase: -phase.share)
     named = [f"{phase_label(phase.name)} ({share(phase.share)})" for phase in rest[:2] if phase.share >= WORTH_NAMING]
-    return f"The rest is mostly {listed(named)}." if named else ""
+    return f"The rest is mostly {words.listed(named)}." if named else ""
 
 
 def run_context(analysis: Analysis, devices: str, name: str, time: str) -> tuple[str, ...]:
     """`train`, `119 steps of AdamW`, `CPU, 2 cores`, `2026-11-22 11:03 UTC`"""
     cores = analysis.info.host.get("cores")
-    where = f"{devices}, {plural(cores, 'core')}" if isinstance(cores, int) else devices
+    where = f"{devices}, {words.plural(cores, 'core')}" if isinstance(cores, int) else devices
     ranks = f"{analysis.job_size} ranks" if analysis.job_size > 1 else ""
     is_whole = analysis.ranks is not None and len(analysis.ranks.ranks) == analysis.job_size
     is_plain = is_plain_python(analysis.info.argv) and not analysis.info.label  # recordings of single ranks have one
@@ -328,7 +318,7 @@ def _steps(analysis: Analysis) -> str:
         return analysis.step.label
     if kind in (StepKind.OPTIMIZER, StepKind.LOADER, StepKind.BACKWARD):
         return f"{step.n:,} {analysis.step.label}"
-    return plural(step.n, "step")
+    return words.plural(step.n, "step")
 
 
 def strip_label(side: ReportSide, seconds_per_step: float, *, compared: bool) -> str:
@@ -359,10 +349,10 @@ def strip_change(finding: Finding, after: float) -> str:
 
 def place_text(site: Site, lines: Sequence[int]) -> str:
     """`train.py:14 in Images.__getitem__()`, `decode.py:46-58 in DecodeTokens.token()`"""
-    where = site_text(site)
+    where = words.site_text(site)
     if len(lines) > 1:
-        where = f"{file_name(site)}:{min(lines)}-{max(lines)}"
-    return where if site.function in ("", "<module>") else f"{where} in {function_name(site)}"
+        where = f"{words.file_name(site)}:{min(lines)}-{max(lines)}"
+    return where if site.function in ("", "<module>") else f"{where} in {words.function_name(site)}"
 
 
 NO_LINES_IN_TRACE: Final = "the trace has no calls of Python functions"
@@ -402,14 +392,14 @@ def _observed(analysis: Analysis) -> Chip | None:
     samples = analysis.samples
     if step is None or step.value is None:
         return None
-    steps = plural(step.n, "step") if not has_no_steps(analysis) else ""
+    steps = words.plural(step.n, "step") if not has_no_steps(analysis) else ""
     if steps and step.n < USUAL_STEPS:
         why = f"What recurs in each step is unknown: that takes {USUAL_STEPS} measured steps."
         return Chip(f"only {steps}: recurrence unknown", "warning", why)
     if 0 < samples < MIN_SAMPLES:
         few = f"Shares of lines need {MIN_SAMPLES} stack samples: record for longer."
-        return Chip(f"only {plural(samples, 'stack sample')}", "warning", few)
-    seen = ", ".join(filter(None, (steps, plural(samples, "stack sample") if samples else "")))
+        return Chip(f"only {words.plural(samples, 'stack sample')}", "warning", few)
+    seen = ", ".join(filter(None, (steps, words.plural(samples, "stack sample") if samples else "")))
     return Chip(seen) if seen else None
 
 

@@ -23,16 +23,9 @@ Results = Analysis | Comparison
 DEVICE_MEASURES: Final = ("device_utilization", "peak_share", "syncs_per_step", "h2d_per_step", "d2h_per_step")
 HOST_MEASURES: Final = ("host_cpu", "cpu_time", "children_cpu", "peak_memory", "loss", "accuracy")
 _KEY_MEASURES: Final = (
-    "tokens_per_s",
-    "step_time",
-    "steps",
-    *DEVICE_MEASURES,
-    "allocations_per_step",
-    "host_cpu",
-    "cpu_time",
-    "loss",
+    "tokens_per_s", "step_time", "steps", *DEVICE_MEASURES, "allocations_per_step", "host_cpu", "cpu_time", "loss",
     "accuracy",
-)
+)  # fmt: skip
 READS_MEASURE: Final = "might_sync_per_step"
 _OTHER_MEASURES: Final = ("step_time", *DEVICE_MEASURES, READS_MEASURE, "allocations_per_step", *HOST_MEASURES)
 """For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so

@@ -31,20 +31,10 @@ from profiler.diagnose.model import (
     is_large_of_run,
     is_worth,
 )
+from profiler.report import text as words
 from profiler.report.category_text import CATEGORIES, STAGES
 from profiler.report.finding_text import finding_sentence, finding_text, gain_text, left_out_text, of_whole_run, told
 from profiler.report.rank_text import rank_sentences
-from profiler.report.text import (
-    THREAD_STATES,
-    at,
-    capitalized,
-    describe,
-    function_name,
-    listed,
-    part_of_time,
-    plural,
-    too_few,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +57,7 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
         verdict=statement.text,
         headline=statement.headline,
         details=statement.details,
-        unknown_reason=f"{capitalized(_why_unknown(diagnosis.unknown))}." if diagnosis.unknown else "",
+        unknown_reason=f"{words.capitalized(_why_unknown(diagnosis.unknown))}." if diagnosis.unknown else "",
         outcome=diagnosis.verdict.value,
         outcome_share=diagnosis.share,
     )
@@ -142,9 +132,7 @@ def _thread_state(thread: ThreadActivity | None) -> str:
     assert thread is not None
     at_site = thread.share_at_site
     here = f", {share(at_site)}" if at_site < _SAME_SHARE * thread.share else ""
-    return (
-        f"{thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time{here}{at(thread.site)}"
-    )
+    return f"{thread.process} was {words.THREAD_STATES[thread.state]} {share(thread.share)} of the time{here}{words.at(thread.site)}"
 
 
 def _idle_device(run: RunDiagnosis) -> Iterable[str]:
@@ -158,7 +146,7 @@ def _idle_device(run: RunDiagnosis) -> Iterable[str]:
             "waiting for it: it may have run work from before the trace began."
         )
     if run.reason:
-        yield f"There is no cause to name for its idle time: {describe(run.reason)}."
+        yield f"There is no cause to name for its idle time: {words.describe(run.reason)}."
     elif not told(run.findings):
         yield f"There is no cause to name{' beside it' * bool(run.earlier)}: none takes as much as 5% of the time."
 
@@ -173,7 +161,7 @@ def _waits_for_unrecorded_work(row: IdleBlame) -> bool:
 
 
 def _busy_device(run: RunDiagnosis) -> Iterable[str]:
-    busy = f"The {run.device} was busy {part_of_time(run.share, run.peak_share)}"
+    busy = f"The {run.device} was busy {words.part_of_time(run.share, run.peak_share)}"
     if run.computing is None:
         yield f"{busy}: the host is not what limits this run."
     elif not run.computing:
@@ -233,9 +221,9 @@ def _why_unknown(unknown: UnknownShare) -> str:
         hint = f"{_largest_part(unknown)}, but " if unknown.site else ""
         return f"{hint}stack samples do not show whether Python ran or waited for the device"
     if unknown.site:
-        return f"by only {plural(unknown.samples, 'stack sample')}, {_largest_part(unknown)}; record for longer"
+        return f"by only {words.plural(unknown.samples, 'stack sample')}, {_largest_part(unknown)}; record for longer"
     if unknown.samples:
-        return f"{too_few(unknown.samples)} to tell; record for longer"
+        return f"{words.too_few(unknown.samples)} to tell; record for longer"
     if unknown.has_samples_outside:
         return "no stack sample lies within the measured steps; record for longer"
     return "there are no stack samples"
@@ -244,28 +232,28 @@ def _why_unknown(unknown: UnknownShare) -> str:
 def _largest_part(unknown: UnknownShare) -> str:
     """`the largest part is at train.py:9 (31%)`"""
     part = "nearly all of it" if unknown.site_share >= NEARLY_ALL * unknown.share else "the largest part"
-    return f"{part} is{at(unknown.site)} ({share(unknown.site_share)})"
+    return f"{part} is{words.at(unknown.site)} ({share(unknown.site_share)})"
 
 
 def _driver(driver: Driver) -> str:
     """`99% of each step runs below train.py:5: 85% in rl.algo.collect_rollouts().`"""
     functions = ", ".join(f"{share(part)} in {name}()" for name, part in driver.functions[-2:])
-    return f"{share(driver.share)} of each step runs below{at(driver.site).removeprefix(' at')}: {functions}."
+    return f"{share(driver.share)} of each step runs below{words.at(driver.site).removeprefix(' at')}: {functions}."
 
 
 _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
-    RunVerdict.NOTHING_MEASURED: lambda run: [f"Nothing was measured: {describe(run.reason)}."],
+    RunVerdict.NOTHING_MEASURED: lambda run: [f"Nothing was measured: {words.describe(run.reason)}."],
     RunVerdict.THREADS_ONLY: lambda run: [f"No step was seen; {_thread_state(run.thread)}."],
     RunVerdict.NO_STEP: _unseen,
     RunVerdict.DEVICE_IDLE: _idle_device,
     RunVerdict.DEVICE_IDLE_UNEXPLAINED: lambda run: [
         f"The {run.device} was idle {share(run.share)} of the time.",
-        f"The reason was not measured: {describe(run.reason)}.",
+        f"The reason was not measured: {words.describe(run.reason)}.",
     ],
     RunVerdict.DEVICE_BUSY: _busy_device,
     RunVerdict.DEVICE_BUSY_SAMPLED: _busy_by_nvml,
     RunVerdict.DEVICE_UNRECORDED: lambda run: [
-        f"{capitalized(describe(run.reason))}.",
+        f"{words.capitalized(words.describe(run.reason))}.",
         "Without that, it does not tell whether the host or the device limits the steps, if the program uses it.",
     ],
     RunVerdict.COMPUTING: _step,
@@ -275,7 +263,7 @@ _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
         f"A step takes {seconds(run.seconds)} on average; record with --level standard to see where it goes."
     ],
     RunVerdict.UNKNOWN: lambda run: [
-        f"How busy the device was is not known: {describe(run.reason)}.",
+        f"How busy the device was is not known: {words.describe(run.reason)}.",
         "Where the host's time went was not recorded.",
     ],
 }
@@ -303,20 +291,20 @@ def _extra_time(spikes: Spikes) -> str:
         where = _at_line(spikes.lines[0]) if spikes.lines else ""
         return f"{extra} is {mostly}{STAGES[spikes.stage]}{where}"
     if not spikes.enough:
-        few = too_few(spikes.samples) if spikes.samples else "no stack sample"
+        few = words.too_few(spikes.samples) if spikes.samples else "no stack sample"
         return f"{few} {'to tell' if spikes.samples else 'tells'} at which lines {extra} is"
     if not spikes.lines:
         return f"{extra} is at no line in particular: the machine was slow, or these steps had more of the same work"
     if spikes.lines[0].share >= NEARLY_ALL:
         return f"{extra} is{_at_line(spikes.lines[0])}"
-    return f"of {extra}, {listed([f'{share(line.share)} is{_at_line(line)}' for line in spikes.lines])}"
+    return f"of {extra}, {words.listed([f'{share(line.share)} is{_at_line(line)}' for line in spikes.lines])}"
 
 
 def _at_line(line: SpikeLine) -> str:
     if line.calls:
-        return f"{at(line.site)}, which calls {line.calls}()"
+        return f"{words.at(line.site)}, which calls {line.calls}()"
     module = line.site.function in ("", "<module>")
-    return at(line.site) + ("" if module else f", in {function_name(line.site)}")
+    return words.at(line.site) + ("" if module else f", in {words.function_name(line.site)}")
 
 
 # ---------------------------------------------------------------- a running program

@@ -109,7 +109,7 @@ def test_the_line_of_a_library_is_kept_beside_that_of_the_program(tmp_path: Path
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(LIBRARY, encoding="utf-8")
     done = start(tmp_path, "--virtual-cuda", text=WITH_LIBRARY)
-    assert "train.py:14: bool, int, in kit/__init__.py:3 in longest()  longest(weight.detach())" in done.stdout
+    assert "train.py:14: bool, int, in kit/__init__.py:3 in longest()" in done.stdout
     counts = counts_json(run_counts(profiler.load(tmp_path / "run")))["counts"]
     waits = {each["line"]: each for each in counts if each["waits"]}
     bools, ints = (each for each in counts if each["source"] == "longest(weight.detach())" and each["waits"])

@@ -31,31 +31,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 COLOURS = {
-    "c1": "yellow",
-    "c2": "red",
-    "c3": "cyan",
-    "c4": "blue",
-    "c5": "magenta",
-    "c6": "green",
-    "c7": "bright_yellow",
-    "c8": "bright_red",
-    "c9": "bright_black",
-    "c10": "bright_green",
-    "c11": "bright_magenta",
-    "c12": "bright_cyan",
-    "c13": "white",
-    "c14": "bright_red",
-    "c15": "red",
-    "c16": "bright_red",
-    "idle": "bright_black",
-    "s1": "yellow",
-    "s2": "bright_blue",
-    "s3": "green",
-    "s4": "magenta",
-    "s5": "red",
-    "s6": "cyan",
-    "floor": "bright_black",
-}
+    "c1": "yellow", "c2": "red", "c3": "cyan", "c4": "blue", "c5": "magenta", "c6": "green", "c7": "bright_yellow",
+    "c8": "bright_red", "c9": "bright_black", "c10": "bright_green", "c11": "bright_magenta", "c12": "bright_cyan",
+    "c13": "white", "c14": "bright_red", "c15": "red", "c16": "bright_red", "idle": "bright_black", "s1": "yellow",
+    "s2": "bright_blue", "s3": "green", "s4": "magenta", "s5": "red", "s6": "cyan", "floor": "bright_black",
+}  # fmt: skip
 JUDGED = {"good": "green", "bad": "red", "open": "yellow"}
 _STAIRS = {"start": "yellow", "gain": "bright_blue", "loss": "red", "same": "bright_black", "total": "bold bright_blue"}
 SCREEN = 24

@@ -12,6 +12,7 @@ from profiler.core.metrics import RATES, is_share, label
 from profiler.core.plugins import entry_points
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import NAMED
+from profiler.report import text as words
 from profiler.report.blocks import NOTHING, Block, Callout, Cell, Column, Group, Items, Table, Text
 from profiler.report.build import section
 from profiler.report.category_text import phase_label
@@ -45,16 +46,6 @@ from profiler.report.table import (
     missing_cell,
     phrase,
     share_cell,
-)
-from profiler.report.text import (
-    NO_REASON,
-    at,
-    describe,
-    different_results,
-    listed,
-    mismatches,
-    same_results,
-    uncompared_results,
 )
 
 _SINGLE_RUN_MEASURES: Final = ("device_utilization", "peak_share", *HOST_MEASURES)
@@ -118,7 +109,7 @@ def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
         done = f"{comparison.pairs} of {comparison.planned} rounds"
         text = f"The recording was stopped when {done} were complete, before the breakdown pass of all sides was."
         yield Callout(text, "warning", "Stopped early")
-    reasons = mismatches(comparison.mismatches) or NO_REASON
+    reasons = words.mismatches(comparison.mismatches) or words.NO_REASON
     if not comparison.comparable and not comparison.forced:
         yield Callout(f"These sides are not comparable: {reasons}.", "warning", "Not comparable")
         return
@@ -135,22 +126,22 @@ def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
 
 def _result_callouts(comparison: Comparison) -> Iterator[Callout]:
     """Whether the sides compute the same, as far as the programs state results; differences are warnings above."""
-    if same := same_results(comparison.results):
+    if same := words.same_results(comparison.results):
         yield Callout(f"{same}, in all runs.", "info", "Same results", judged="good")
     reported = {item.name for item in comparison.mismatches if item.result is not None}
     other = [result for result in comparison.results if result.difference is not None and result.name not in reported]
-    if different := different_results(other):
+    if different := words.different_results(other):
         yield Callout(f"{different}.", "info", "Results differ too", judged="bad")
-    if uncompared := uncompared_results(comparison.results):
+    if uncompared := words.uncompared_results(comparison.results):
         yield Callout(f"{uncompared}: these results were not compared.", "info", "Results not compared")
 
 
 def _ratio_cell(ratio: Ratio | None) -> Cell:
     if ratio is not None and ratio.waits_for_core:
-        return replace(bound_cell(ratio), note=describe(ratio.reason))
+        return replace(bound_cell(ratio), note=words.describe(ratio.reason))
     if ratio is None or ratio.value is None:
         return missing_cell(ratio.reason if ratio else "no pair of runs was measured")
-    detail = describe(ratio.reason) or f"{ratio.n} pair{'s' * (ratio.n != 1)}"
+    detail = words.describe(ratio.reason) or f"{ratio.n} pair{'s' * (ratio.n != 1)}"
     if ratio.low is not None and ratio.high is not None:
         detail = f"95% interval {factor(ratio.low)[0]} to {factor(ratio.high)[0]}, {ratio.n} pairs"
     if not ratio.different and not ratio.reason:
@@ -249,7 +240,7 @@ def _in_full(finding: Finding, cures: Iterable[Any]) -> Group:
     gains = (*(f"Gain of {prediction}" for prediction in prediction_texts(finding)), left_out_text(finding))
     gains = tuple(filter(None, gains))
     examples = (
-        f"Example: the bundled trainer's fix {fix.name}, in {listed(fix.files)}."
+        f"Example: the bundled trainer's fix {fix.name}, in {words.listed(fix.files)}."
         for fix in cures
         if fix.rule == finding.rule.name
     )
@@ -264,12 +255,12 @@ def _in_full(finding: Finding, cures: Iterable[Any]) -> Group:
 
 def _lines(finding: Finding) -> Iterator[str]:
     """The lines of a finding, each with its text where that was recorded."""
-    places = [at(site).removeprefix(" at ") for site in finding.sites]
+    places = [words.at(site).removeprefix(" at ") for site in finding.sites]
     texts = [site.source for site in finding.sites]
     if any(texts):
         yield from (f"{place}: {source}" if source else place for place, source in zip(places, texts, strict=True))
     elif places:
-        yield f"{'Line' if len(places) == 1 else 'Lines'}: {listed(places)}."
+        yield f"{'Line' if len(places) == 1 else 'Lines'}: {words.listed(places)}."
 
 
 def _brief_findings(report_input: ReportInput) -> Iterator[Block]:
