@@ -11,7 +11,6 @@ from profiler.analyse.model import (
     CORELESS_CATEGORIES,
     HOST_CATEGORIES,
     Analysis,
-    Comparison,
     LineCost,
     RankActivity,
     RunCounts,
@@ -115,43 +114,39 @@ _OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_IDLE_UNEXPLAINED,
 
 
 def first_screen(report_input: ReportInput, time: str) -> FirstScreen:
-    """The first screen of a comparison or of a single run.
+    """Build the first screen of a comparison or of a single run.
 
     :param time: when it was made, for people.
     """
-    if report_input.comparison is not None:
-        return _of_comparison(report_input, report_input.comparison, time)
-    analysis = report_input.analysis
+    first, comparison, analysis = report_input.sides[0], report_input.comparison, report_input.analysis
+    devices, picture = report_input.devices, main_timeline(report_input)
+    if comparison is not None:
+        title, places, note = _places(first, of=first.label)
+        labels = " → ".join(side.label for side in comparison.sides)
+        return FirstScreen(
+            tuple(filter(None, (labels, devices, time))),
+            comparison_text.comparison_headline(report_input, comparison),
+            comparison_text.comparison_why(report_input, comparison),
+            comparison_text.comparison_chips(report_input, comparison),
+            picture or _strip(first, compared=True),
+            title,
+            places[:_COMPARED_PLACES],
+            note,
+            actions=comparison_text.comparison_actions(report_input, comparison),
+        )
     assert analysis is not None
-    side = report_input.sides[0]
-    title, places, note = _places(side)
+    title, places, note = _places(first)
     name = analysis.info.label or (program_name(analysis.info.argv) if analysis.info.argv else analysis.info.run_id)
     return FirstScreen(
-        texts.run_context(analysis, report_input.devices, name, time),
-        texts.run_headline(analysis, report_input.devices),
+        texts.run_context(analysis, devices, name, time),
+        texts.run_headline(analysis, devices),
         texts.run_why(analysis),
         texts.run_chips(analysis),
-        None if report_input.without_steps else main_timeline(report_input) or _strip(side, compared=False),
+        None if report_input.without_steps else picture or _strip(first, compared=False),
         title,
         places,
         note,
         actions=run_actions(analysis),
-    )
-
-
-def _of_comparison(report_input: ReportInput, comparison: Comparison, time: str) -> FirstScreen:
-    first = report_input.sides[0]
-    title, places, note = _places(first, of=first.label)
-    return FirstScreen(
-        comparison_text.comparison_context(comparison, report_input.devices, time),
-        comparison_text.comparison_headline(report_input, comparison),
-        comparison_text.comparison_why(report_input, comparison),
-        comparison_text.comparison_chips(report_input, comparison),
-        main_timeline(report_input) or _strip(first, compared=True),
-        title,
-        places[:_COMPARED_PLACES],
-        note,
-        actions=comparison_text.comparison_actions(report_input, comparison),
     )
 
 

@@ -89,7 +89,10 @@ def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
     head = (
         f"Not comparable ({words.mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
     )
-    more = (*comparison_sentences(diagnosis.ranks), *_starts(diagnosis.starts))
+    more = (*comparison_sentences(diagnosis.ranks),)
+    if diagnosis.starts:
+        named = words.listed([f"{seconds(start)} in {label}" for label, start in diagnosis.starts])
+        more = (*more, f"These figures do not include the time before the first step ({named}).")
     if head:
         return Statement(head, (f"{'; '.join(texts)}.", *more))
     if len(statements) == 1 and statements[0].details:
@@ -172,7 +175,8 @@ _COUNTERS: Final[Mapping[str, str]] = {
 
 def change_text(change: TimeChange) -> str:
     """`idle in and after syncs fell from 50% to 17% of a step (train.py:88)`"""
-    return f"{_what(change)} {_verb(change)} {_amounts(change)}"
+    verb = ("fell", "shrank:") if change.faster else ("rose", "grew:")
+    return f"{_what(change)} {verb[change.is_several]} {_amounts(change)}"
 
 
 def _what(change: TimeChange) -> str:
@@ -185,12 +189,6 @@ def _what(change: TimeChange) -> str:
     if change.kind is TimeChangeKind.PHASE:
         return f"the time of {'the ' * (change.name == ELSEWHERE)}{phase_label(change.name)}"
     return "all parts" if change.kind is TimeChangeKind.ALL_PHASES else "several parts"
-
-
-def _verb(change: TimeChange) -> str:
-    if change.is_several:
-        return "shrank:" if change.faster else "grew:"
-    return "fell" if change.faster else "rose"
 
 
 def _amounts(change: TimeChange) -> str:
@@ -222,13 +220,6 @@ def _signed(value: float) -> str:
     return f"{'+' * (value > 0)}{seconds(value)}"
 
 
-def _starts(starts: tuple[tuple[str, float], ...]) -> Iterator[str]:
-    if not starts:
-        return
-    named = words.listed([f"{seconds(start)} in {label}" for label, start in starts])
-    yield f"These figures do not include the time before the first step ({named})."
-
-
 # ---------------------------------------------------------------- the first screen
 
 
@@ -247,12 +238,6 @@ EXACT: Final = ("syncs", "h2d", "d2h", "allocations", "launches")
 """Counters that a comparison names where it cannot compare times."""
 _MUCH_LESS: Final = 2.0
 """Factor from which a counter of two sides tells why one is faster."""
-
-
-def comparison_context(comparison: Comparison, devices: str, time: str) -> tuple[str, ...]:
-    """`before → after`, `CPU`, `2026-11-22 11:03 UTC`"""
-    labels = " → ".join(side.label for side in comparison.sides)
-    return tuple(filter(None, (labels, devices, time)))
 
 
 _SAME: Final = 0.005

@@ -17,7 +17,6 @@ from profiler.analyse.model import (
     UNATTRIBUTED,
     USUAL_STEPS,
     Analysis,
-    Phase,
     RankActivity,
     Stage,
 )
@@ -68,6 +67,7 @@ from profiler.report.model import (
 from profiler.report.rank_text import other_ranks
 from profiler.run.model import Site, StepKind
 
+_NO_STEP: Final = "No step was seen, so nothing can be said about the speed of its training."
 WHY: Final = 2
 """Sentences below a headline, beside what its share leaves out."""
 
@@ -80,32 +80,28 @@ def run_headline(analysis: Analysis, devices: str) -> Headline:
     if has_no_steps(analysis) and (status := exit_status(analysis.info)):
         return Headline(f"The program {status}", judged="bad")
     if lead := lead_finding(analysis):
-        return _finding_headline(lead, analysis)
+        gain = gain_to_get(lead)
+        if is_of_input(lead):
+            who = "The device" if analysis.outcome in _OF_DEVICE else "Training"
+            waits = _wait_for_data(lead, analysis)
+            if waits - lead.share >= VISIBLE:  # the gain is not that of all of them
+                gain = gain.replace(AS_FAST, " as fast after the first change")
+            return Headline(f"{who} waits for data {share(waits)} of every step{': ' if gain else ''}", gain)
+        part = share(_evaluation(lead, analysis) or (lead.of_steps if lead.is_growth else lead.share))
+        is_whole = analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE
+        whole = whole_text(lead, "the trace" if is_whole else "every step")
+        if not lead.has_cure:
+            if lead.rule.name == UNATTRIBUTED:
+                is_hinted = any(line.unrecorded for line in analysis.lines)
+                return Headline(f"What ran in {part} of {whole} is {'uncertain' if is_hinted else 'unknown'}")
+            return Headline(finding_sentence(lead, f"of {whole}", is_brief=True).removesuffix("."))
+        return Headline(f"{title(lead)}: {part} of {whole}{', ' if gain else ''}", gain)
     ledger = analysis.ranks
     if ledger is not None and ledger.straggler is not None:
         late = ledger.straggler
         others = other_ranks(len(ledger.ranks))
         return Headline(f"Rank {late.rank} makes {others} wait {seconds(late.lead)} of every step")
     return Headline(_outcome(analysis, devices))
-
-
-def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
-    gain = gain_to_get(finding)
-    if is_of_input(finding):
-        who = "The device" if analysis.outcome in _OF_DEVICE else "Training"
-        waits = _wait_for_data(finding, analysis)
-        if waits - finding.share >= VISIBLE:  # the gain is not that of all of them
-            gain = gain.replace(AS_FAST, " as fast after the first change")
-        return Headline(f"{who} waits for data {share(waits)} of every step{': ' if gain else ''}", gain)
-    part = share(_evaluation(finding, analysis) or (finding.of_steps if finding.is_growth else finding.share))
-    is_whole = analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE
-    whole = whole_text(finding, "the trace" if is_whole else "every step")
-    if not finding.has_cure:
-        if finding.rule.name == UNATTRIBUTED:
-            is_hinted = any(line.unrecorded for line in analysis.lines)
-            return Headline(f"What ran in {part} of {whole} is {'uncertain' if is_hinted else 'unknown'}")
-        return Headline(finding_sentence(finding, f"of {whole}", is_brief=True).removesuffix("."))
-    return Headline(f"{title(finding)}: {part} of {whole}{', ' if gain else ''}", gain)
 
 
 _OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY)
@@ -221,7 +217,9 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     ]
     left_out, of_lead = left_out_text(lead), Stage.EVALUATION if is_evaluation else "data"
     has_rest = (is_input or is_evaluation) and not leaves_much_out(lead, analysis)
-    rest = _rest(analysis.phases, of_lead) if has_rest else ""
+    phases = [each for each in sorted(analysis.phases, key=lambda phase: -phase.share) if each.name != of_lead][:2]
+    named = [f"{phase_label(each.name)} ({share(each.share)})" for each in phases if each.share >= WORTH_NAMING]
+    rest = f"The rest is mostly {words.listed(named)}." if named and has_rest else ""
     second = finding_sentence(others[0], is_brief=True) if others else rest
     # how long a part of a step takes is in its strip
     evidence = ("", "") if is_input else (*(text.evidence[1:2] if is_evaluation else text.evidence[:2]), "", "")
@@ -287,16 +285,6 @@ def times_too_short(analysis: Analysis) -> int | None:
     return next(times for times in (2, 5, 10, 20, MIN_SAMPLES) if times * samples >= MIN_SAMPLES)
 
 
-_NO_STEP: Final = "No step was seen, so nothing can be said about the speed of its training."
-
-
-def _rest(phases: Sequence[Phase], told: str) -> str:
-    """`The rest is mostly backward (40%) and forward (19%).`, without the phase that the headline is about."""
-    rest = sorted((each for each in phases if each.name != told), key=lambda phase: -phase.share)
-    named = [f"{phase_label(phase.name)} ({share(phase.share)})" for phase in rest[:2] if phase.share >= WORTH_NAMING]
-    return f"The rest is mostly {words.listed(named)}." if named else ""
-
-
 def run_context(analysis: Analysis, devices: str, name: str, time: str) -> tuple[str, ...]:
     """`train`, `119 steps of AdamW`, `CPU, 2 cores`, `2026-11-22 11:03 UTC`"""
     cores = analysis.info.host.get("cores")
@@ -306,19 +294,15 @@ def run_context(analysis: Analysis, devices: str, name: str, time: str) -> tuple
     is_plain = is_plain_python(analysis.info.argv) and not analysis.info.label  # recordings of single ranks have one
     if ranks and analysis.info.state != "attached" and is_whole and is_plain:
         ranks += f", which {name} starts itself"  # so that its command needs no launcher
-    return tuple(filter(None, (name, _steps(analysis), where, ranks, time)))
-
-
-def _steps(analysis: Analysis) -> str:
-    step = analysis.measures.get("step_time")
-    if step is None or step.value is None or analysis.step is None:
-        return ""
-    kind = analysis.step.kind
-    if kind in (StepKind.WHOLE_RUN, StepKind.WHOLE_TRACE):
-        return analysis.step.label
-    if kind in (StepKind.OPTIMIZER, StepKind.LOADER, StepKind.BACKWARD):
-        return f"{step.n:,} {analysis.step.label}"
-    return words.plural(step.n, "step")
+    step, steps = analysis.measures.get("step_time"), ""
+    if step is not None and step.value is not None and analysis.step is not None:
+        kind = analysis.step.kind
+        steps = words.plural(step.n, "step")
+        if kind in (StepKind.WHOLE_RUN, StepKind.WHOLE_TRACE):
+            steps = analysis.step.label
+        elif kind in (StepKind.OPTIMIZER, StepKind.LOADER, StepKind.BACKWARD):
+            steps = f"{step.n:,} {analysis.step.label}"
+    return tuple(filter(None, (name, steps, where, ranks, time)))
 
 
 def strip_label(side: ReportSide, seconds_per_step: float, *, compared: bool) -> str:

@@ -54,7 +54,8 @@ def collective_sentences(ledger: RankLedger) -> list[str]:
     return [
         f"Rank {wait.rank}{_of_some(ledger)} arrives last in {share(wait.last)} of the calls of "
         f"{collective_name(wait)}{at(wait.site)}; "
-        f"the other {others} {seconds(wait.seconds)} of each step for it{_before(wait)}."
+        f"the other {others} {seconds(wait.seconds)} of each step for it"
+        f"{f', while it is {before}' if (before := before_text(wait)) else ''}."
         for wait in ledger.collectives
         if wait.rank != straggler
     ]
@@ -74,13 +75,18 @@ def collective_name(wait: CollectiveWait) -> str:
     return wait.name if " " in wait.name else f"{wait.name}()"
 
 
-def _before(wait: CollectiveWait) -> str:
+def before_text(wait: CollectiveWait) -> str:
+    """`at x.py:87, in step()`: what a late rank does before it arrives; empty where that is not known."""
     if wait.before is None:
         return ""
     function = function_of_program(wait.before)
-    if wait.at_line or not function:
-        return f", while it is{at(wait.before)}" + (f", in {function}" if function else "")
-    return f", while it is in {function}"
+    return at_function(wait.before).strip() if wait.at_line or not function else f"in {function}"
+
+
+def at_function(site: Site) -> str:
+    """` at x.py:87, in step()`; without a function at the level of a module."""
+    function = function_of_program(site)
+    return at(site) + (f", in {function}" if function else "")
 
 
 def function_of_program(site: Site) -> str:
@@ -91,7 +97,9 @@ def function_of_program(site: Site) -> str:
 def balance_sentence(ledger: RankLedger) -> str:
     """What the sentences before it say about the ranks that they do not name; empty with a straggler."""
     if ledger.straggler is not None:
-        late = f"{_ranks(ledger.straggler.alike)} nearly as late." if ledger.straggler.alike else ""
+        alike = [str(number) for number in ledger.straggler.alike]
+        ranks = f"Rank {alike[0]} is" if len(alike) == 1 else f"Ranks {listed(alike)} are"
+        late = f"{ranks} nearly as late." if alike else ""
         return " ".join(filter(None, (late, _left_out(ledger))))
     return " ".join(filter(None, (_left_out(ledger), _about(ledger))))
 
@@ -176,10 +184,9 @@ def _location(straggler: Straggler) -> str:
     site = straggler.site
     if site is None:
         return ""
-    function = function_of_program(site)
-    if not straggler.at_line and function:
+    if not straggler.at_line and (function := function_of_program(site)):
         return f" in {function}{at(site)} and other lines of it"
-    return at(site) + (f", in {function}" if function else "")
+    return at_function(site)
 
 
 def _others(ledger: RankLedger, straggler: Straggler) -> str:
@@ -192,8 +199,3 @@ def _others(ledger: RankLedger, straggler: Straggler) -> str:
         if len(rest) == 1
         else f"and the other ranks {amount} (median){there}"
     )
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    names = listed([str(number) for number in numbers])
-    return f"Rank {names} is" if len(numbers) == 1 else f"Ranks {names} are"

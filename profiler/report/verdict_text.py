@@ -13,7 +13,6 @@ from profiler.analyse.model import (
     Analysis,
     Driver,
     HostState,
-    IdleBlame,
     SpikeLine,
     Spikes,
     ThreadActivity,
@@ -34,7 +33,7 @@ from profiler.diagnose.model import (
 from profiler.report import text as words
 from profiler.report.category_text import CATEGORIES, STAGES
 from profiler.report.finding_text import finding_sentence, finding_text, gain_text, left_out_text, of_whole_run, told
-from profiler.report.rank_text import rank_sentences
+from profiler.report.rank_text import at_function, rank_sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +131,18 @@ def _thread_state(thread: ThreadActivity | None) -> str:
     assert thread is not None
     at_site = thread.share_at_site
     here = f", {share(at_site)}" if at_site < _SAME_SHARE * thread.share else ""
-    return f"{thread.process} was {words.THREAD_STATES[thread.state]} {share(thread.share)} of the time{here}{words.at(thread.site)}"
+    was = f"{thread.process} was {words.THREAD_STATES[thread.state]}"
+    return f"{was} {share(thread.share)} of the time{here}{words.at(thread.site)}"
 
 
 def _idle_device(run: RunDiagnosis) -> Iterable[str]:
     was_idle = "had no recorded activity" if run.earlier else "was idle"
     yield f"The {run.device} {was_idle} {share(run.share)} of the time."
-    if any(_waits_for_unrecorded_work(row) for each in told(run.findings) for row in each.values.get("rows", ())):
+    if any(
+        (row.state is HostState.BLOCKED_IN_CALL and row.seconds_per_step >= LONG_WAIT_S * row.gaps_per_step > 0)
+        for each in told(run.findings)
+        for row in each.values.get("rows", ())
+    ):
         yield "The trace does not hold what the host waited for."
     if run.earlier:
         yield (
@@ -154,10 +158,6 @@ def _idle_device(run: RunDiagnosis) -> Iterable[str]:
 LONG_WAIT_S: Final = 0.01
 """A call that waits for so long while the device does nothing waits for something that is not in the trace: the call
 itself ends some 10 µs after the device."""
-
-
-def _waits_for_unrecorded_work(row: IdleBlame) -> bool:
-    return row.state is HostState.BLOCKED_IN_CALL and row.seconds_per_step >= LONG_WAIT_S * row.gaps_per_step > 0
 
 
 def _busy_device(run: RunDiagnosis) -> Iterable[str]:
@@ -303,8 +303,7 @@ def _extra_time(spikes: Spikes) -> str:
 def _at_line(line: SpikeLine) -> str:
     if line.calls:
         return f"{words.at(line.site)}, which calls {line.calls}()"
-    module = line.site.function in ("", "<module>")
-    return words.at(line.site) + ("" if module else f", in {words.function_name(line.site)}")
+    return at_function(line.site)
 
 
 # ---------------------------------------------------------------- a running program

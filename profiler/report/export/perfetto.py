@@ -270,7 +270,11 @@ class _Trace:
         until = 0
         for begin, end, stack in rows(table, ("begin", "end", "stack"), outer_first(table)):
             frames = self._run.stack_frames[stack]
-            same = _common_depth(shown, frames) if begin <= until else 0
+            same = (
+                sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(shown, frames, strict=False)))
+                if begin <= until
+                else 0
+            )
             closing = min(begin, until)
             yield from ((closing, -closing, _EVENT, track, f'"ph":"E",{track}}}') for _ in shown[same:])
             yield from ((begin, -begin, _EVENT, track, _frame(site, track)) for site in frames[same:])
@@ -279,11 +283,6 @@ class _Trace:
 
     def _name(self, number: int) -> str:
         return self._names[number] if 0 <= number < len(self._names) else '"(unknown)"'
-
-
-def _common_depth(before: tuple[Site, ...], after: tuple[Site, ...]) -> int:
-    """How many frames, from the outermost on, the two stacks share."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
 
 
 def _frame(site: Site, track: str) -> str:

@@ -266,10 +266,6 @@ class _Printer(Terminal):
         """A table with these titles; True: numbers."""
         self.console.print(self.table([TextColumn(title, number) for title, number in columns], rows))
 
-    def _value(self, cell: b.Cell, footnotes: dict[str, str] | None = None) -> Text:
-        style = "dim italic" if cell.missing else JUDGED.get(cell.judged, "bold" if cell.strong else "")
-        return self.text(cell.one_line(footnotes), style)
-
     def _table(self, block: b.Table) -> None:
         footnotes = block.footnotes()
         columns = []
@@ -307,7 +303,8 @@ class _Printer(Terminal):
     def _cell(self, column: b.Column, cell: b.Cell, footnotes: dict[str, str]) -> Text:
         if cell.is_location:
             return self._location(cell)
-        value = self._value(cell, footnotes)
+        style = "dim italic" if cell.missing else JUDGED.get(cell.judged, "bold" if cell.strong else "")
+        value = self.text(cell.one_line(footnotes), style)
         # where there is little room: the conclusion from an interval, and not its ends
         note = cell.small_print(brief=self.width < _WIDE and column.number)
         if note and self.width >= _NARROW:

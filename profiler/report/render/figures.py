@@ -22,7 +22,6 @@ from profiler.report.blocks import (
     Lines,
     Panel,
     TimelineChart,
-    TimelineKind,
     TimelineTrack,
 )
 from profiler.report.render.drawing import log_ticks, round_step, tick
@@ -312,11 +311,16 @@ def _columns(track: TimelineTrack) -> tuple[list[int], list[int], tuple[int, ...
 def text_rows(chart: TimelineChart) -> list[tuple[str, str, str]]:
     """Program, track, and the shares of its categories: for outputs without pictures."""
     return [
-        (group.label, track.label, ", ".join(f"{kind.label} {share:.0%}" for kind, share in _seen(track, chart)))
+        (
+            group.label,
+            track.label,
+            ", ".join(
+                f"{kind.label} {share:.0%}"
+                for kind, share in [
+                    (kind, share) for kind, share in track.shares(chart).items() if share >= _LEAST_SHARE
+                ]
+            ),
+        )
         for group in chart.groups
         for track in group.tracks
     ]
-
-
-def _seen(track: TimelineTrack, chart: TimelineChart) -> list[tuple[TimelineKind, float]]:
-    return [(kind, share) for kind, share in track.shares(chart).items() if share >= _LEAST_SHARE]

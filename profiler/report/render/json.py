@@ -134,15 +134,12 @@ def _plain(value: Any, path: str, reasons: dict[str, str]) -> Any:
             for name in ["value"] if "value" in nulls else nulls:
                 reasons[_below(path, name)] = plain(describe(reason))
     if isinstance(value, Mapping):
-        items = {_key(key): item for key, item in value.items()}
+        items = {
+            plain("/".join(map(str, key)) if isinstance(key, tuple) else str(key)): item for key, item in value.items()
+        }
         return {key: _plain(item, _below(path, key), reasons) for key, item in items.items()}
     return plain(str(value))
 
 
 def _below(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
-
-
-def _key(key: Any) -> str:
-    """The parts of a key, such as the rank, thread and period of a time, are joined by slashes."""
-    return plain("/".join(map(str, key)) if isinstance(key, tuple) else str(key))

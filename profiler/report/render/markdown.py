@@ -178,10 +178,6 @@ def _flame(block: b.Flame, _: int) -> str:
     return _figure(f"{block.caption}; the frames with most time of their own", grid)
 
 
-def _timeline(block: b.TimelineChart, _: int) -> str:
-    return _figure(block.caption, _grid(("Program", "Track", "Shares"), text_rows(block), (False,) * 3), block.note)
-
-
 def _group(block: b.Group, level: int) -> str:
     parts = []
     for title, inner in block.columns:
@@ -203,7 +199,9 @@ _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
     b.Waterfall: _waterfall,
     b.Flame: _flame,
     b.SlopeChart: lambda block, level: _table(block.table(), level),
-    b.TimelineChart: _timeline,
+    b.TimelineChart: lambda block, _: _figure(
+        block.caption, _grid(("Program", "Track", "Shares"), text_rows(block), (False,) * 3), block.note
+    ),
     b.Places: _places,
     b.Group: _group,
 }

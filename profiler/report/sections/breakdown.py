@@ -20,7 +20,7 @@ from profiler.report.blocks import NOTHING, Bar, Block, Cell, NotMeasured, Segme
 from profiler.report.build import section
 from profiler.report.category_text import category_label, category_meaning, category_tone
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.rank_text import collective_name, function_of_program, rank_sentences
+from profiler.report.rank_text import before_text, collective_name, rank_sentences
 from profiler.report.table import (
     Field,
     RowKey,
@@ -46,11 +46,13 @@ _CORE: Final = "core"
 _HOST_SHARES: Final = "Shares of a step's host time"
 
 
-def _brief_breakdown(report_input: ReportInput) -> Iterable[Block]:
-    return share_bars(report_input.sides, _HOST_SHARES)
-
-
-@section("breakdown", "Where the host's time goes", 30, "time", brief=_brief_breakdown)
+@section(
+    "breakdown",
+    "Where the host's time goes",
+    30,
+    "time",
+    brief=lambda report_input: share_bars(report_input.sides, _HOST_SHARES),
+)
 def breakdown(report_input: ReportInput) -> Iterator[Block]:
     """The numbers; of a comparison without a timeline, whose colours show them, bars as shares too."""
     sides = report_input.sides
@@ -279,12 +281,7 @@ def _collectives(ledger: RankLedger) -> Block:
 
 
 def _before(wait: CollectiveWait) -> Cell:
-    if wait.before is None:
-        return missing_cell(wait.reason)
-    function = function_of_program(wait.before)
-    if wait.at_line or not function:
-        return Cell(at(wait.before).strip() + (f", in {function}" if function else ""))
-    return Cell(f"in {function}")
+    return Cell(before_text(wait)) if wait.before else missing_cell(wait.reason)
 
 
 def _largest(rank: RankActivity) -> str:

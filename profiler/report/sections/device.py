@@ -319,12 +319,6 @@ def _blocked(row: CallSite) -> Cell:
     return replace(seconds_cell(row.seconds_per_step), note=note)
 
 
-def _copied(row: CallSite) -> Cell:
-    return replace(
-        count_cell(row.calls_per_step), note=phrase(row.bytes_per_step, "bytes") if row.bytes_per_step else ""
-    )
-
-
 def _line_of_call(row: CallSite) -> Cell:
     """The line with what it does there, for a table whose columns are the sides."""
     line, operation = site_cell(row.site), _operation(row)
@@ -334,7 +328,13 @@ def _line_of_call(row: CallSite) -> Cell:
 
 _COMPARED_CALL_FIELDS = (
     Field[CallSite]("Time", _blocked, number=True),
-    Field[CallSite]("Calls", _copied, number=True),
+    Field[CallSite](
+        "Calls",
+        lambda row: replace(
+            count_cell(row.calls_per_step), note=phrase(row.bytes_per_step, "bytes") if row.bytes_per_step else ""
+        ),
+        number=True,
+    ),
 )
 
 

@@ -30,17 +30,13 @@ def timeline(report_input: ReportInput) -> Iterator[Block]:
     if chart is not None:
         yield chart
     elif report_input.comparison is not None:
-        yield from _sides_without_timeline(report_input)
-
-
-def _sides_without_timeline(report_input: ReportInput) -> Iterator[NotMeasured]:
-    """Tell why a side is not in the timeline of the first screen; say nothing where there is no timeline at all."""
-    for side in report_input.sides if main_timeline(report_input) else ():
-        recorded = side.detailed.timeline
-        if side.detail is None:
-            yield NotMeasured(f"timeline of {side.label}", NO_BREAKDOWN_PASS)
-        elif recorded is not None and recorded.reason is not None:
-            yield NotMeasured(f"timeline of {side.label}", describe(recorded.reason))
+        # tell why a side is not in the timeline of the first screen; say nothing where there is no timeline at all
+        for side in report_input.sides if main_timeline(report_input) else ():
+            recorded = side.detailed.timeline
+            if side.detail is None:
+                yield NotMeasured(f"timeline of {side.label}", NO_BREAKDOWN_PASS)
+            elif recorded is not None and recorded.reason is not None:
+                yield NotMeasured(f"timeline of {side.label}", describe(recorded.reason))
 
 
 # ---------------------------------------------------------------- the environment
@@ -135,7 +131,14 @@ def method(report_input: ReportInput) -> Iterator[Block]:
     """Tell how it was measured, what is doubtful about it, what could not be measured, and what was recorded."""
     sides, comparison = report_input.sides, report_input.comparison
     sentences = [*(map(describe, comparison.method) if comparison else ()), slowdown_note(sides)]
-    warnings = [(side.label, text) for side in sides for text in (*_warnings(side), *_noise(side))]
+    warnings = [
+        (side.label, text)
+        for side in sides
+        for text in (
+            *group_warnings(warning for warning in side.warnings() if warning.code not in LOADED_MACHINE),
+            *_noise(side),
+        )
+    ]
     gaps = _merge_sides([(side.label, gap) for side in sides for gap in side.missing()], len(sides))
     warnings_of = _merge_sides(warnings, len(sides))
     lists = {
@@ -149,11 +152,6 @@ def method(report_input: ReportInput) -> Iterator[Block]:
     blocks: list[Block] = [Items(tuple(items), title) for title, items in lists.items() if items]
     blocks += _collectors_table(sides)
     yield from blocks or (NotMeasured("the method", "these runs have no description of it"),)
-
-
-def _warnings(side: ReportSide) -> list[str]:
-    """The warnings of a side. Those about other load on the machine are left out: the verdict has them."""
-    return group_warnings(warning for warning in side.warnings() if warning.code not in LOADED_MACHINE)
 
 
 def _group_by_reason(gaps: Iterable[Missing]) -> Iterator[str]:

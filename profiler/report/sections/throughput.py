@@ -173,10 +173,6 @@ def _period(row: _PeriodLine) -> Cell:
     return Cell(name) if row[2] else Cell("", title=name)
 
 
-def _period_time(row: _PeriodLine) -> Cell:
-    return seconds_cell(row[0].seconds) if row[2] else Cell("", sort=row[0].seconds)
-
-
 def _line_time(row: _PeriodLine) -> Cell:
     if row[1] is None:
         return missing_cell(_NO_LINE)
@@ -185,7 +181,9 @@ def _line_time(row: _PeriodLine) -> Cell:
 
 _PERIOD_FIELDS = (
     Field[_PeriodLine]("Period", _period),
-    Field[_PeriodLine]("Time", _period_time, number=True),
+    Field[_PeriodLine](
+        "Time", lambda row: seconds_cell(row[0].seconds) if row[2] else Cell("", sort=row[0].seconds), number=True
+    ),
     Field[_PeriodLine]("Line", lambda row: site_cell(row[1].site if row[1] else None, _NO_LINE)),
     Field[_PeriodLine]("In", lambda row: callee_cell(row[1]) if row[1] else missing_cell(_NO_LINE)),
     Field[_PeriodLine]("Time there", _line_time, number=True),

@@ -71,18 +71,22 @@ def numbers(report_input: ReportInput) -> Iterator[Block]:
 
 def _tables(report_input: ReportInput) -> Iterator[Table]:
     if report_input.comparison is None:
-        yield _key_table(report_input.sides[0])
+        side = report_input.sides[0]
+        rate = next((name for name in RATES if side.has(name)), "")
+        shown = measure_cell(side.measure(rate) if rate else replace(side.measure(RATES[0]), value=None))
+        steps = None if side.measure("tokens_per_s").value is None else _known(side, "steps_per_s")
+        # the share of a step in which the training thread waits for data or makes it
+        waits = next((phase.share for phase in side.detailed.phases if phase.name == "data"), None)
+        data = None if waits is None else (phase_label("data").capitalize(), share_cell(waits))
+        first = ((label(rate or RATES[0]), shown), steps, _step_time(side), _known(side, "steps"), data)
+        rows = (*first, *(_known(side, name) for name in _SINGLE_RUN_MEASURES))
+        columns = (Column("Measure"), Column(side.label, number=True, tone=side.tone))
+        cells = tuple((Cell(row[0]), row[1]) for row in rows if row is not None)
+        yield Table("Over the measured steps", columns, cells)
     else:
         spread = len(report_input.sides) == 2  # more columns have no room for it
         yield compare_table(report_input, key_measures(report_input), "Before and after", spread=spread)
     yield from compare_phases(report_input.sides)
-
-
-def _sentences(report_input: ReportInput) -> Iterator[Block]:
-    analysis = report_input.analysis  # the sentences of a comparison are those of its tables
-    sentences = (analysis.headline or analysis.verdict, *analysis.details) if analysis is not None else ()
-    if any(sentences) and not report_input.failed_before_first_step:
-        yield Items(tuple(filter(None, sentences)))
 
 
 def _qualifications(report_input: ReportInput) -> Iterator[Block]:
@@ -90,7 +94,17 @@ def _qualifications(report_input: ReportInput) -> Iterator[Block]:
     comparison, analysis = report_input.comparison, report_input.analysis
     if comparison is not None:
         yield from _comparison_warnings(comparison)
-        yield from _result_callouts(comparison)
+        # whether the sides compute the same, as far as the programs state results; differences are warnings above
+        if same := words.same_results(comparison.results):
+            yield Callout(f"{same}, in all runs.", "info", "Same results", judged="good")
+        reported = {item.name for item in comparison.mismatches if item.result is not None}
+        other = [
+            result for result in comparison.results if result.difference is not None and result.name not in reported
+        ]
+        if different := words.different_results(other):
+            yield Callout(f"{different}.", "info", "Results differ too", judged="bad")
+        if uncompared := words.uncompared_results(comparison.results):
+            yield Callout(f"{uncompared}: these results were not compared.", "info", "Results not compared")
     elif analysis is not None and (early := ended_early(analysis)):
         yield Callout(early, "warning", "Ended early")
     if load := noisy_machine(report_input):
@@ -100,7 +114,10 @@ def _qualifications(report_input: ReportInput) -> Iterator[Block]:
 @section("verdict", "The verdict in full", 10, "evidence", brief=_qualifications)
 def verdict(report_input: ReportInput) -> Iterator[Block]:
     """All sentences of the verdict, and what qualifies it."""
-    yield from _sentences(report_input)
+    analysis = report_input.analysis  # the sentences of a comparison are those of its tables
+    sentences = (analysis.headline or analysis.verdict, *analysis.details) if analysis is not None else ()
+    if any(sentences) and not report_input.failed_before_first_step:
+        yield Items(tuple(filter(None, sentences)))
     yield from _qualifications(report_input)
 
 
@@ -124,18 +141,6 @@ def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
         yield Callout(text, "warning", "Ended early")
 
 
-def _result_callouts(comparison: Comparison) -> Iterator[Callout]:
-    """Whether the sides compute the same, as far as the programs state results; differences are warnings above."""
-    if same := words.same_results(comparison.results):
-        yield Callout(f"{same}, in all runs.", "info", "Same results", judged="good")
-    reported = {item.name for item in comparison.mismatches if item.result is not None}
-    other = [result for result in comparison.results if result.difference is not None and result.name not in reported]
-    if different := words.different_results(other):
-        yield Callout(f"{different}.", "info", "Results differ too", judged="bad")
-    if uncompared := words.uncompared_results(comparison.results):
-        yield Callout(f"{uncompared}: these results were not compared.", "info", "Results not compared")
-
-
 def _ratio_cell(ratio: Ratio | None) -> Cell:
     if ratio is not None and ratio.waits_for_core:
         return replace(bound_cell(ratio), note=words.describe(ratio.reason))
@@ -152,22 +157,6 @@ def _ratio_cell(ratio: Ratio | None) -> Cell:
 _Row = tuple[str, Cell]
 
 
-def _key_table(side: ReportSide) -> Table:
-    """Key measures of one run: rate, time of a step with its spread, data loading, and what else was measured."""
-    measured = (_known(side, name) for name in _SINGLE_RUN_MEASURES)
-    steps = None if side.measure("tokens_per_s").value is None else _known(side, "steps_per_s")
-    rows = (_rate(side), steps, _step_time(side), _known(side, "steps"), _waiting_for_data(side), *measured)
-    columns = (Column("Measure"), Column(side.label, number=True, tone=side.tone))
-    return Table("Over the measured steps", columns, tuple((Cell(row[0]), row[1]) for row in rows if row is not None))
-
-
-def _rate(side: ReportSide) -> _Row:
-    name = next((name for name in RATES if side.has(name)), "")
-    if name:
-        return label(name), measure_cell(side.measure(name))
-    return label(RATES[0]), measure_cell(replace(side.measure(RATES[0]), value=None))
-
-
 def _step_time(side: ReportSide) -> _Row | None:
     """The mean time of a step, which the rate is made of, and the spread, in which slow steps show."""
     mean, middle, late = (side.measure(name) for name in ("step_time", "step_time_p50", "step_time_p95"))
@@ -175,12 +164,6 @@ def _step_time(side: ReportSide) -> _Row | None:
         return _known(side, "step_time")
     note = f"median {phrase(middle.value, 's')}; 95% below {phrase(late.value, 's')}"
     return f"{label('step_time')}, mean", replace(measure_cell(mean), note=note)
-
-
-def _waiting_for_data(side: ReportSide) -> _Row | None:
-    """Share of a step in which the training thread waits for data or makes it."""
-    share = next((phase.share for phase in side.detailed.phases if phase.name == "data"), None)
-    return None if share is None else (phase_label("data").capitalize(), share_cell(share))
 
 
 def _known(side: ReportSide, name: str) -> _Row | None:
@@ -224,16 +207,6 @@ _FIELDS = (
 )
 
 
-def _what_to_do(finding: Finding) -> Iterator[Items]:
-    """The cure of a finding, and the figures that show the cause."""
-    text = finding_text(finding)
-    if text.code:
-        yield Items((text.fix,), text.title, text.code)
-        yield Items(text.evidence)
-    else:
-        yield Items((text.fix, *text.evidence), text.title)
-
-
 def _in_full(finding: Finding, cures: Iterable[Any]) -> Group:
     """What to do about a finding and what that can give, beside the figures and lines that show it."""
     text = finding_text(finding)
@@ -268,7 +241,13 @@ def _brief_findings(report_input: ReportInput) -> Iterator[Block]:
     if analysis is not None:  # the verdict has the figures of those that matter
         first = [each for each in analysis.findings if each.has_cure][:_BRIEF]
         for finding in (*first, *(each for each in of_whole_run(analysis.findings) if each not in first)):
-            yield from _what_to_do(finding)
+            # the cure of a finding, and the figures that show the cause
+            text = finding_text(finding)
+            if text.code:
+                yield Items((text.fix,), text.title, text.code)
+                yield Items(text.evidence)
+            else:
+                yield Items((text.fix, *text.evidence), text.title)
     else:
         yield from _changes(report_input)
 
