@@ -153,7 +153,7 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
     from profiler.core.errors import Exit, ProfilerError
     from profiler.diagnose.comparison import diagnose_comparison
     from profiler.report.comparison_text import with_comparison_verdict
-    from profiler.report.text import mismatches
+    from profiler.report.notices import mismatches
     from profiler.report.write import show_in_notebooks
 
     runs = {label: [load(path) for path in paths] for label, paths in sides.items()}

@@ -23,7 +23,8 @@ from profiler.report.blocks import Action
 from profiler.report.finding_text import finding_text, lead_finding, prediction_texts, told
 from profiler.report.first_screen_text import is_too_short, not_sampled, times_too_short
 from profiler.report.model import exit_status, has_no_steps
-from profiler.report.text import describe, listed, plural, relative_path, site_text
+from profiler.report.notices import describe
+from profiler.report.text import listed, plural, relative_path, site_text
 from profiler.run.model import RunInfo
 from profiler.run.trials import SkippedLine, Trial
 

@@ -245,16 +245,16 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
     if analysis.lines:
         own = analysis.own_time if not has_no_steps(analysis) else 0.0
         places = _line_places(analysis.lines, _lead_site(analysis), own)
-        note = f"Shares of {_OWN if own else 'the run'}, by stack samples."
+        note = f"Shares of {_OWN if own else 'the run'} come from stack samples."
         if not of and any(phase.low == phase.high for phase in analysis.phases if phase.name in PHASES):
-            note += " The parts above are recorded times, so that both can differ a little."
+            note += " The parts above are recorded times, so both can differ a little."
         if any(place.share is None for place in places):
             note += " ?: the line of the cause, which no sample of the training thread saw."
         return title, places, note
     thread = busy_thread(analysis)
     thread = thread if thread and thread.lines else None
     if thread is not None and has_no_steps(analysis):
-        note = "Shares of the run, by stack samples: its start and its end are included."
+        note = "Shares of the run, with its start and its end, come from stack samples."
         return f"Lines of {the_process(thread.process)}, by time", _line_places(thread.lines), note
     reason = side.why_missing(Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
     if thread is not None:  # its samples are of the start and of the end, which are no part of any step

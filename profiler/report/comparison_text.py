@@ -26,9 +26,9 @@ from profiler.report.category_text import CATEGORIES, phase_label
 from profiler.report.finding_text import NO_GAIN, finding_text, prediction_texts, told
 from profiler.report.first_screen_text import WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
+from profiler.report.notices import describe, different_results, mismatches, same_results
 from profiler.report.rank_text import comparison_sentences
 from profiler.report.table import factor, ratio_text
-from profiler.report.text import describe
 from profiler.report.verdict_text import Statement
 from profiler.run.model import Site
 
@@ -83,12 +83,10 @@ def _sentence(text: str) -> str:
 def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
     """Says whether a side is faster, slower or not different, with the interval, and what changed along with it."""
     if not diagnosis.comparable and not diagnosis.forced:
-        return Statement(f"Not comparable: {words.mismatches(diagnosis.mismatches)}.")
+        return Statement(f"Not comparable: {mismatches(diagnosis.mismatches)}.")
     statements = [_side_statement(side) for side in diagnosis.sides]
     texts = [statement.text for statement in statements]
-    head = (
-        f"Not comparable ({words.mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
-    )
+    head = f"Not comparable ({mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
     more = (*comparison_sentences(diagnosis.ranks),)
     if diagnosis.starts:
         named = words.listed([f"{seconds(start)} in {label}" for label, start in diagnosis.starts])
@@ -292,7 +290,7 @@ def _number(value: float) -> str:
 def comparison_why(report_input: ReportInput, comparison: Comparison) -> tuple[str, ...]:
     """At most two sentences: how often each side turns to the device and how busy that is, or what else changed."""
     if not comparison.comparable:
-        return (f"They differ: {words.mismatches(comparison.mismatches)}.",)
+        return (f"They differ: {mismatches(comparison.mismatches)}.",)
     first, last = report_input.sides[0], report_input.sides[-1]
     if _waits_for_core(report_input):
         return tuple(filter(None, (_busy_sentence(first, last), _count_sentence(first, last)))) or comparison.why[:WHY]
@@ -396,11 +394,11 @@ def _interval_chips(report_input: ReportInput) -> Iterator[Chip]:
 
 
 def _result_chips(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]:
-    different = words.different_results(result for result in comparison.results if result.difference is not None)
+    different = different_results(result for result in comparison.results if result.difference is not None)
     if different:
         yield Chip("results differ", "warning", f"{different}.")
         return
-    same = words.same_results(comparison.results)
+    same = same_results(comparison.results)
     losses = {significant(value) for side in report_input.sides if (value := side.measure("loss").value) is not None}
     is_same_loss = len(losses) == 1 and all(side.has("loss") for side in report_input.sides)
     if same or is_same_loss:
@@ -410,7 +408,7 @@ def _result_chips(report_input: ReportInput, comparison: Comparison) -> Iterator
 
 def _doubts(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]:
     if not comparison.comparable:
-        yield Chip("not comparable", "warning", f"{words.mismatches(comparison.mismatches)}.")
+        yield Chip("not comparable", "warning", f"{mismatches(comparison.mismatches)}.")
     if comparison.planned is not None:
         yield Chip("stopped early", "warning", f"{comparison.pairs} of {comparison.planned} rounds are complete.")
     ended = [status for side in report_input.sides for run in side.runs if (status := exit_status(run.info))]
@@ -484,7 +482,11 @@ def _bound_of_host(side: ReportSide) -> Iterator[Action]:
         return
     works = f"The device of {side.label} works {words.part_of_time(busy, side.measure('peak_share').value)}"
     waited = (side.measure(WITHOUT_CORE).value or 0.0) > MAX_WITHOUT_CORE  # then the host was late for that reason too
-    rest = f", so the host can give at most {_times(1 / busy)} more" if 1 / busy >= NO_GAIN and not waited else ""
+    rest = (
+        f". If it never waited for the host, steps would be at most {_times(1 / busy)} as fast"
+        if 1 / busy >= NO_GAIN and not waited
+        else ""
+    )
     first = next(iter(side.detailed.kernels), None)
     most = f" {words.kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""
     yield Action("Look at the kernels", f"{works}{rest}.{most}")

@@ -14,8 +14,9 @@ from profiler.core.facts import program_name
 from profiler.core.units import nth, rate, significant, size
 from profiler.report.action_text import command_text, keep_action
 from profiler.report.blocks import Cell, Chip, CodePlace, FirstScreen, Headline, Places, Report, Section, Table
+from profiler.report.notices import mismatch, mismatches
 from profiler.report.table import Field, make_table, short_path, short_site, site_cell
-from profiler.report.text import capitalized, library_line, local_time, mismatch, mismatches, plural, times
+from profiler.report.text import capitalized, library_line, local_time, plural, times
 from profiler.run.model import RunInfo, Site
 from profiler.run.tables import NON_BLOCKING, CountKind
 

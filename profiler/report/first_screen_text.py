@@ -23,15 +23,7 @@ from profiler.analyse.model import (
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
-from profiler.diagnose.model import (
-    NAMED,
-    NEARLY_ALL,
-    WORTH_LEADING,
-    WORTH_NAMING,
-    RunVerdict,
-    busy_thread,
-    is_worth,
-)
+from profiler.diagnose.model import NAMED, NEARLY_ALL, WORTH_LEADING, WORTH_NAMING, RunVerdict, busy_thread, is_worth
 from profiler.report import text as words
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import phase_label
@@ -253,9 +245,9 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
     elif not analysis.is_trace and is_too_short(analysis):
         reason = "stack samples of usual steps are too few to tell a cause"
     elif any(each.gains for each in sure):
-        reason = f"no rule recognizes a cause whose removal makes the program {NO_GAIN - 1:.0%} faster"
+        reason = f"no rule found a cause whose removal would make the program {NO_GAIN - 1:.0%} faster"
     else:
-        reason = "no rule recognizes a cause that can be removed"
+        reason = "no rule found a cause that can be removed"
     unsure = [each for each in analysis.findings if each.has_cure and each.confidence is Confidence.LOW]
     if perhaps := next((each for each in unsure if each.gain >= WORTH_LEADING and not each.overlaps), None):
         amount = f"{share_text(perhaps.share, perhaps.low, perhaps.high)} of {whole_text(perhaps)}"
@@ -311,7 +303,7 @@ def strip_label(side: ReportSide, seconds_per_step: float, *, compared: bool) ->
     ledger = analysis.ranks
     of = f" of {side.label}" if compared else f" of rank {ledger.analysed}" if ledger and analysis.job_size > 1 else ""
     slowdown = side.slowdown.value if side.slowdown else None
-    slowed = f", which recording makes {ratio(slowdown)} as long" if compared and slowdown and slowdown > 1 else ""
+    slowed = f", {ratio(slowdown)} as long as without recording" if compared and slowdown and slowdown > 1 else ""
     return f"A step{of}{' now' * (not compared)}, on average: {seconds(seconds_per_step)}{slowed}"
 
 
@@ -340,7 +332,7 @@ def place_text(site: Site, lines: Sequence[int]) -> str:
 
 
 NO_LINES_IN_TRACE: Final = "the trace has no calls of Python functions"
-IDLE_SHARES: Final = "Shares of the time in which the device is idle there, whatever the cause"
+IDLE_SHARES: Final = "Shares show how long the device is idle there, whatever the cause"
 WITH_STACK: Final = f"{IDLE_SHARES}. torch.profiler records calls of Python functions with with_stack=True."
 ONLY_HOST_LINES: Final = "the device is busy, and the lines of a trace are those of the host"
 
@@ -378,7 +370,7 @@ def _observed(analysis: Analysis) -> Chip | None:
         return None
     steps = words.plural(step.n, "step") if not has_no_steps(analysis) else ""
     if steps and step.n < USUAL_STEPS:
-        why = f"What recurs in each step is unknown: that takes {USUAL_STEPS} measured steps."
+        why = f"{USUAL_STEPS} measured steps are needed to tell what recurs in each step."
         return Chip(f"only {steps}: recurrence unknown", "warning", why)
     if 0 < samples < MIN_SAMPLES:
         few = f"Shares of lines need {MIN_SAMPLES} stack samples: record for longer."

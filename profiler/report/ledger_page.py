@@ -86,7 +86,7 @@ def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Bloc
         note = f"Shares of the program's own time{of_device} {_WHEN[period]}, {seconds(own)}."
         yield _table(f"{line} {_WHEN[period]}{of_device}", shown or cells, own, note, _INSIDE)
         if period is Period.STEPS and thread != claimed:
-            yield Text("What the host does counts by the time for which the device is idle meanwhile.")
+            yield Text("Time of the host counts only while the device is idle.")
         else:
             yield Text(" ".join(_why(analysis, ledger, cells, own)))
 
@@ -138,7 +138,7 @@ def _why(analysis: Analysis, ledger: Ledger, cells: Sequence[Cell], own: float) 
         others = ledger.unplaced.get(largest.kind, {}) if largest.period is Period.STEPS else {}
         if others:
             names = listed(sorted(others))
-            yield f"Part of it may belong to {names}: of which lines that takes time is not known."
+            yield f"Part of it may belong to {names}. The lines of these findings are not known."
         else:
             yield _why_not(largest, left, own)
     places = {cell.place.place for cell in cells if cell.place}

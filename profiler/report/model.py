@@ -16,7 +16,8 @@ from profiler.core.facts import stated_device
 from profiler.core.metrics import RATES, is_final
 from profiler.core.units import seconds
 from profiler.report.blocks import NotMeasured, side_tone
-from profiler.report.text import capitalized, describe
+from profiler.report.notices import describe
+from profiler.report.text import capitalized
 from profiler.run.model import RunInfo
 
 Results = Analysis | Comparison

@@ -9,7 +9,8 @@ from profiler.analyse.model import UNATTRIBUTED, CollectiveWait, RankLedger, Str
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import NAMED
 from profiler.report.category_text import CATEGORIES
-from profiler.report.text import at, capitalized, describe, function_name, listed
+from profiler.report.notices import describe
+from profiler.report.text import at, capitalized, function_name, listed
 from profiler.run.model import Site
 from profiler.run.tables import COLLECTIVE_METHODS
 

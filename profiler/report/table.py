@@ -16,7 +16,8 @@ from profiler.core.errors import Notice
 from profiler.core.metrics import is_constant, is_share, label
 from profiler.report.blocks import NOTHING, Cell, Column, Table
 from profiler.report.model import BREAKDOWN_PASS, ReportInput, ReportSide
-from profiler.report.text import NO_REASON, capitalized, describe, notebook_cell
+from profiler.report.notices import NO_REASON, describe
+from profiler.report.text import capitalized, notebook_cell
 from profiler.run.model import Site
 
 T = TypeVar("T")

@@ -33,6 +33,7 @@ from profiler.diagnose.model import (
 from profiler.report import text as words
 from profiler.report.category_text import CATEGORIES, STAGES
 from profiler.report.finding_text import finding_sentence, finding_text, gain_text, left_out_text, of_whole_run, told
+from profiler.report.notices import describe
 from profiler.report.rank_text import at_function, rank_sentences
 
 
@@ -120,7 +121,7 @@ def _outside(run: RunDiagnosis) -> tuple[str, str]:
     part = next((each for each in run.findings if each.is_part_of_run), None)
     if run.verdict is RunVerdict.NO_STEP or part is None:
         return "", ""
-    return f"The measured steps are {share(run.steps_share)} of the run.", finding_sentence(part)
+    return f"The measured steps take {share(run.steps_share)} of the run.", finding_sentence(part)
 
 
 _SAME_SHARE: Final = 0.95
@@ -146,11 +147,11 @@ def _idle_device(run: RunDiagnosis) -> Iterable[str]:
         yield "The trace does not hold what the host waited for."
     if run.earlier:
         yield (
-            f"{share(run.earlier)} of the time lies before its first activity, with work already submitted or the host "
-            "waiting for it: it may have run work from before the trace began."
+            f"{share(run.earlier)} of the time passed before its first activity, while work was submitted or the host "
+            "waited for it. It may have run work from before the trace began."
         )
     if run.reason:
-        yield f"There is no cause to name for its idle time: {words.describe(run.reason)}."
+        yield f"There is no cause to name for its idle time: {describe(run.reason)}."
     elif not told(run.findings):
         yield f"There is no cause to name{' beside it' * bool(run.earlier)}: none takes as much as 5% of the time."
 
@@ -242,19 +243,19 @@ def _driver(driver: Driver) -> str:
 
 
 _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
-    RunVerdict.NOTHING_MEASURED: lambda run: [f"Nothing was measured: {words.describe(run.reason)}."],
+    RunVerdict.NOTHING_MEASURED: lambda run: [f"Nothing was measured: {describe(run.reason)}."],
     RunVerdict.THREADS_ONLY: lambda run: [f"No step was seen; {_thread_state(run.thread)}."],
     RunVerdict.NO_STEP: _unseen,
     RunVerdict.DEVICE_IDLE: _idle_device,
     RunVerdict.DEVICE_IDLE_UNEXPLAINED: lambda run: [
         f"The {run.device} was idle {share(run.share)} of the time.",
-        f"The reason was not measured: {words.describe(run.reason)}.",
+        f"The reason was not measured: {describe(run.reason)}.",
     ],
     RunVerdict.DEVICE_BUSY: _busy_device,
     RunVerdict.DEVICE_BUSY_SAMPLED: _busy_by_nvml,
     RunVerdict.DEVICE_UNRECORDED: lambda run: [
-        f"{words.capitalized(words.describe(run.reason))}.",
-        "Without that, it does not tell whether the host or the device limits the steps, if the program uses it.",
+        f"{words.capitalized(describe(run.reason))}.",
+        "So it does not tell whether the host or the device limits the steps.",
     ],
     RunVerdict.COMPUTING: _step,
     RunVerdict.CAUSE: _step,
@@ -263,7 +264,7 @@ _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
         f"A step takes {seconds(run.seconds)} on average; record with --level standard to see where it goes."
     ],
     RunVerdict.UNKNOWN: lambda run: [
-        f"How busy the device was is not known: {words.describe(run.reason)}.",
+        f"How busy the device was is not known: {describe(run.reason)}.",
         "Where the host's time went was not recorded.",
     ],
 }

@@ -18,8 +18,9 @@ from profiler.report.blocks import FirstScreen
 from profiler.report.build import build_report
 from profiler.report.counts import compared_counts_report, comparison_json, counts_json
 from profiler.report.model import Results, exit_status, without_torch
+from profiler.report.notices import describe
 from profiler.report.render.console import SCREEN
-from profiler.report.text import describe, plural, relative_path, step_text
+from profiler.report.text import plural, relative_path, step_text
 from profiler.run.model import Run, RunInfo
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from profiler.core import units
 from profiler.core.errors import ProfilerError
 from profiler.core.samples import SAMPLE_NAMES
 from profiler.report.export.tracks import EXPORTER, Tracks, join, outer_first, rows
-from profiler.report.text import describe, step_text
+from profiler.report.notices import describe
+from profiler.report.text import step_text
 from profiler.run.filter import group_rows
 from profiler.run.model import Run, Site, Table, Traced
 from profiler.run.tables import ActivityKind, CallKind

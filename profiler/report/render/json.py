@@ -22,7 +22,7 @@ from profiler.core.terminal import plain
 from profiler.report.build import section_plugins
 from profiler.report.finding_text import finding_text
 from profiler.report.model import ReportInput, Results
-from profiler.report.text import describe
+from profiler.report.notices import describe
 
 COMPARISON_SCHEMA: Final = "comparison/2"
 RUN_SCHEMA: Final = "run/2"

@@ -20,6 +20,7 @@ from profiler.report.blocks import NOTHING, Bar, Block, Cell, NotMeasured, Segme
 from profiler.report.build import section
 from profiler.report.category_text import category_label, category_meaning, category_tone
 from profiler.report.model import ReportInput, ReportSide
+from profiler.report.notices import NO_REASON, describe
 from profiler.report.rank_text import before_text, collective_name, rank_sentences
 from profiler.report.table import (
     Field,
@@ -35,7 +36,7 @@ from profiler.report.table import (
     short_site,
     sides_table,
 )
-from profiler.report.text import NO_REASON, at, capitalized, describe, function_name, input_part, listed
+from profiler.report.text import at, capitalized, function_name, input_part, listed
 from profiler.report.timeline import main_timeline
 from profiler.run.model import Site
 
@@ -106,7 +107,7 @@ def slowdown_note(sides: tuple[ReportSide, ...]) -> str:
             slow.append(f"{side.slowdown.value:.2f}× as long in {side.label}")
     sentences = [f"In the breakdown pass, a step takes {listed(slow)}."] if slow else []
     sentences += [
-        f"How much recording the breakdown slowed {listed(labels)} down was not measured: {reason}."
+        f"How much recording slowed the breakdown pass of {listed(labels)} was not measured: {reason}."
         for reason, labels in unknown.items()
     ]
     return " ".join(sentences)
@@ -183,8 +184,8 @@ _INPUT_FIELDS = (
     Field[InputPart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
 )
 _INPUT_NOTE = (
-    "Workers: seconds summed over them for each step of the training process, share of the time in which they were "
-    "there. Main process: share of the step."
+    "Workers have the seconds of all of them for each step of the training process, and the share of their own time. "
+    "The main process has the share of the step."
 )
 _MAIN_INPUT_NOTE = "Shares of the step."
 
@@ -258,7 +259,7 @@ def _table(ledger: RankLedger) -> Block:
         Field("Last", lambda rank: missing_cell(why) if rank.last is None else Cell(percent(rank.last)), number=True),
         Field("Most of its time", lambda rank: Cell(_largest(rank))),
     ]
-    note = "Own work is a step without its waits for other ranks; last is the share of times the others waited."
+    note = "Own work is a step without its waits for other ranks. Last tells how often the rank arrived last."
     left_out = sum(rank.excluded for rank in ledger.ranks)
     if left_out:
         note += f" {left_out:,} steps that not all ranks measured are left out."
@@ -274,8 +275,8 @@ def _collectives(ledger: RankLedger) -> Block:
         Field("Longer than the others before it", _before),
     ]
     note = (
-        "Seconds per step until the late rank arrives, and its line that takes longer than on the other ranks, "
-        "between the collective before and this one."
+        "In each step, the others wait so long until the late rank arrives. The last column shows where the late rank "
+        "spends more time than they do, after the collective before."
     )
     return make_table("Collectives with a late rank", fields, ledger.collectives, note)
 

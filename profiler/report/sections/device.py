@@ -159,7 +159,9 @@ _PART_FIELDS = (
     Field[DevicePart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
     Field[DevicePart]("Not hidden", lambda part: share_cell(part.exposed), number=True),
 )
-_HIDDEN_NOTE = "Copies are hidden while a kernel computes, and communication while a kernel computes or a copy runs."
+_HIDDEN_NOTE = (
+    "A copy is hidden while a kernel computes. Communication is hidden while a kernel computes or a copy runs."
+)
 
 
 _MUCH_SLOWER = 1.2
@@ -172,8 +174,8 @@ def _slowed(side: ReportSide) -> str:
     if slowdown is None or slowdown < _MUCH_SLOWER:
         return ""
     return (
-        f"Recording slowed this pass down: a step takes {ratio_text(slowdown)} as long as in the light runs, "
-        "in which the device is idle for a smaller share."
+        f"Recording made the steps of this pass {ratio_text(slowdown)} as long as those of the light runs. "
+        "There the device is idle for a smaller share."
     )
 
 

@@ -236,8 +236,8 @@ _MAX_STATES = 4
 _SMALLEST_SHARE = 0.02
 """States that a sentence mentions after the first one take at least this share."""
 _THREADS_NOTE = (
-    "By stack samples over the whole recording, start and end included; with each share its 95% interval. "
-    "On CPU by the thread's own clock; GIL by samples of its holder alone."
+    "Shares come from stack samples of the whole recording, start and end included, with 95% intervals. "
+    "On CPU comes from the clock of the thread, and GIL from samples of its holder."
 )
 
 
@@ -336,8 +336,8 @@ _SMALLEST_FRAME = 0.001
 _MAX_DEPTH = 100
 """Frames below this depth are left out: no page shows them, and recursion must end."""
 _FLAME_NOTE = (
-    "Width is time, the caller is above. Choose a frame to zoom in, and a chain of calls to open it. As in a step: "
-    "callees stand in the order of the mean time of their samples."
+    "Width is time, and callers stand above. Choose a frame to zoom in, and a chain of calls to open it. "
+    "Callees stand in the order in which a step runs them."
 )
 Node = TypeVar("Node", FlameNode, FlameDiff)
 

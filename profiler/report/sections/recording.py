@@ -12,9 +12,10 @@ from profiler.core.facts import fact_rows, stated_device
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Table, Text
 from profiler.report.build import section
 from profiler.report.model import NO_BREAKDOWN_PASS, ReportInput, ReportSide, group_warnings
+from profiler.report.notices import describe
 from profiler.report.sections.breakdown import slowdown_note
 from profiler.report.table import Field, make_table, missing_cell, seconds_cell
-from profiler.report.text import commit_text, describe, missing_name
+from profiler.report.text import commit_text, missing_name
 from profiler.report.timeline import main_timeline, timeline_chart
 from profiler.run.model import CollectorStatus, RunInfo
 

@@ -10,6 +10,7 @@ from profiler.report.blocks import NOTHING, Block, Cell, Group, Interval, Interv
 from profiler.report.build import section
 from profiler.report.finding_text import NO_GAIN
 from profiler.report.model import ReportInput, ReportSide
+from profiler.report.notices import describe
 from profiler.report.sections.lines import callee_cell
 from profiler.report.table import (
     Field,
@@ -22,7 +23,7 @@ from profiler.report.table import (
     share_cell,
     site_cell,
 )
-from profiler.report.text import PERIODS, describe, plural
+from profiler.report.text import PERIODS, plural
 
 # ---------------------------------------------------------------- throughput
 
@@ -54,7 +55,7 @@ def _floor_text(sides: tuple[ReportSide, ...], floor: ReportSide) -> Iterator[Te
         return
     calls = f"With kernels that do nothing, {sides[0].label} still reaches only {phrase(limit.value, limit.unit)}"
     if limit.value / baseline <= NO_GAIN:
-        text = f"{calls}: its time goes to its calls, and faster kernels would give it nothing measurable."
+        text = f"{calls}: its calls take the time, so faster kernels would gain nothing that can be measured."
     else:
         gain = ratio_text(limit.value / baseline)
         text = f"{calls}: {gain} its throughput is the most that faster kernels could give it."

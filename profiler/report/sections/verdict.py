@@ -35,6 +35,7 @@ from profiler.report.model import (
     key_measures,
     noisy_machine,
 )
+from profiler.report.notices import NO_REASON, describe, different_results, mismatches, same_results, uncompared_results
 from profiler.report.sections.lines import compare_lines, compare_phases
 from profiler.report.table import (
     Field,
@@ -95,15 +96,15 @@ def _qualifications(report_input: ReportInput) -> Iterator[Block]:
     if comparison is not None:
         yield from _comparison_warnings(comparison)
         # whether the sides compute the same, as far as the programs state results; differences are warnings above
-        if same := words.same_results(comparison.results):
+        if same := same_results(comparison.results):
             yield Callout(f"{same}, in all runs.", "info", "Same results", judged="good")
         reported = {item.name for item in comparison.mismatches if item.result is not None}
         other = [
             result for result in comparison.results if result.difference is not None and result.name not in reported
         ]
-        if different := words.different_results(other):
+        if different := different_results(other):
             yield Callout(f"{different}.", "info", "Results differ too", judged="bad")
-        if uncompared := words.uncompared_results(comparison.results):
+        if uncompared := uncompared_results(comparison.results):
             yield Callout(f"{uncompared}: these results were not compared.", "info", "Results not compared")
     elif analysis is not None and (early := ended_early(analysis)):
         yield Callout(early, "warning", "Ended early")
@@ -124,14 +125,15 @@ def verdict(report_input: ReportInput) -> Iterator[Block]:
 def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
     if comparison.planned is not None:
         done = f"{comparison.pairs} of {comparison.planned} rounds"
-        text = f"The recording was stopped when {done} were complete, before the breakdown pass of all sides was."
+        text = f"The recording was stopped after {done}, before the breakdown passes were complete."
         yield Callout(text, "warning", "Stopped early")
-    reasons = words.mismatches(comparison.mismatches) or words.NO_REASON
+    reasons = mismatches(comparison.mismatches) or NO_REASON
     if not comparison.comparable and not comparison.forced:
         yield Callout(f"These sides are not comparable: {reasons}.", "warning", "Not comparable")
         return
     if not comparison.comparable:
-        text = f"These sides are not comparable: {reasons}. Compared all the same (--anyway); no ratio here is a gain."
+        forced = "They were compared all the same (--anyway), so no ratio is a gain."
+        text = f"These sides are not comparable: {reasons}. {forced}"
         yield Callout(text, "warning", "Forced")
     ended = [
         f"{side.label} {status}" for side in comparison.sides for run in side.runs if (status := exit_status(run.info))
@@ -143,10 +145,10 @@ def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
 
 def _ratio_cell(ratio: Ratio | None) -> Cell:
     if ratio is not None and ratio.waits_for_core:
-        return replace(bound_cell(ratio), note=words.describe(ratio.reason))
+        return replace(bound_cell(ratio), note=describe(ratio.reason))
     if ratio is None or ratio.value is None:
         return missing_cell(ratio.reason if ratio else "no pair of runs was measured")
-    detail = words.describe(ratio.reason) or f"{ratio.n} pair{'s' * (ratio.n != 1)}"
+    detail = describe(ratio.reason) or f"{ratio.n} pair{'s' * (ratio.n != 1)}"
     if ratio.low is not None and ratio.high is not None:
         detail = f"95% interval {factor(ratio.low)[0]} to {factor(ratio.high)[0]}, {ratio.n} pairs"
     if not ratio.different and not ratio.reason:
@@ -174,15 +176,13 @@ def _known(side: ReportSide, name: str) -> _Row | None:
 # ---------------------------------------------------------------- findings
 
 
-_NOTHING = "No rule found a cause that is large enough to name. What is computed may still be more than it needs."
+_NOTHING = "No rule found a large cause. The program may still compute more than it needs."
 _BRIEF = 2
 """Findings that a terminal shows by default."""
 _NOTE = (
-    "The last column tells how many times as fast a step is without the cause. That is predicted, unless it is marked "
-    "as measured. "
-    "A finding about the same time as one above it stands after all others. "
-    "Time that no rule explains has no such figure. Costs and shares are of the program's own time: without waits for "
-    "a core, and without recording."
+    "The last column shows how many times as fast a step would be without the cause. It is a prediction, unless it "
+    "says measured. Time that no rule explains has no such figure. A finding about the same time as another one comes "
+    "last. Costs and shares leave out waits for a core, and recording."
 )
 
 
@@ -253,8 +253,8 @@ def _brief_findings(report_input: ReportInput) -> Iterator[Block]:
 
 
 _CHANGES_NOTE = (
-    "By the breakdown passes. A cause is the same where the same rule names it. It is new or cured only where the "
-    "other side has steps short enough for such a cost to be named."
+    "From the breakdown passes. Two causes are the same if one rule names both. A cause is new or cured only if the "
+    "steps of the other side are short enough to show such a cost."
 )
 _JUDGED = {FindingState.NEW: "bad", FindingState.GREW: "bad", FindingState.SHRANK: "good", FindingState.CURED: "good"}
 
