@@ -41,7 +41,9 @@ def ledger_report(analysis: Analysis, line: str = "") -> Report:
 
 
 def _blocks(ledger: Ledger) -> Iterator[Block]:
-    for (rank, thread, period), wall in sorted(ledger.wall.items(), key=_in_order):
+    # the steps before other periods, and the device before the thread that waits for it
+    for rank, thread, period in sorted(ledger.wall, key=lambda key: (key[0], _PERIODS.index(key[2]), key[1] == MAIN)):
+        wall = ledger.wall[rank, thread, period]
         cells = list(ledger.of(period, thread, rank))
         own = ledger.own_seconds(period, thread, rank)
         shown = [cell for cell in cells if cell.seconds >= SMALLEST * wall][:_MOST_ROWS]
@@ -53,12 +55,6 @@ def _blocks(ledger: Ledger) -> Iterator[Block]:
             note += f" Samples and records disagree about the kind of {share(moved)} of it."
         name = f"Rank {rank}, {thread} thread" if thread == MAIN else f"Rank {rank}, device"
         yield _table(f"{name}: {period}, {seconds(wall)}", shown, own, note, _WHERE)
-
-
-def _in_order(item: tuple[tuple[int, str, Period], float]) -> tuple[int, int, bool]:
-    """The steps before other periods, and the device before the thread that waits for it."""
-    rank, thread, period = item[0]
-    return rank, _PERIODS.index(period), thread == MAIN
 
 
 # ---------------------------------------------------------------- one line
@@ -175,11 +171,20 @@ _WHEN: Final = {
 
 
 def _table(caption: str, cells: Sequence[Cell], own: float, note: str, first: Field[Cell]) -> Table:
+    def of_own(cell: Cell) -> TableCell:
+        if not cell.is_own or not own:
+            return TableCell(NOTHING)
+        return share_cell(cell.seconds / own, (cell.low / own, cell.high / own))
+
+    def what(cell: Cell) -> TableCell:
+        kind = cell.kind if cell.kind == RECORDER_KIND else category_label(cell.kind)
+        return TableCell(kind, note=cell.activity, title=cell.function)
+
     fields = (
         first,
         Field[Cell]("Time", lambda cell: TableCell(seconds(cell.seconds), sort=cell.seconds), number=True),
-        Field[Cell]("Share", lambda cell: _share(cell, own), number=True, bar=True),
-        Field[Cell]("What", _what),
+        Field[Cell]("Share", of_own, number=True, bar=True),
+        Field[Cell]("What", what),
         Field[Cell]("When", lambda cell: TableCell(_when(cell) or NOTHING)),
         Field[Cell]("Finding", _finding),
     )
@@ -212,17 +217,6 @@ def _owner(cell: Cell) -> str:
     if cell.owner is Owner.IMPORT:
         return f"import of {cell.package}"
     return f"in {cell.package}" if cell.package else cell.owner.value
-
-
-def _share(cell: Cell, own: float) -> TableCell:
-    if not cell.is_own or not own:
-        return TableCell(NOTHING)
-    return share_cell(cell.seconds / own, (cell.low / own, cell.high / own))
-
-
-def _what(cell: Cell) -> TableCell:
-    kind = cell.kind if cell.kind == RECORDER_KIND else category_label(cell.kind)
-    return TableCell(kind, note=cell.activity, title=cell.function)
 
 
 def _when(cell: Cell) -> str:

@@ -234,16 +234,13 @@ def exit_status(info: RunInfo) -> str:
     after = f" after {seconds((info.end - info.begin) / 1e9)}" if info.end and info.begin else ""
     state = "failed" if info.state == "failed" else "was interrupted"
     before_torch = ", before it imported torch" if without_torch(info) else ""
-    return f"{state}{after}{_exit_code(info.exit_code)}{before_torch}"
-
-
-def _exit_code(code: int | None) -> str:
-    if not code:
-        return ""
-    try:
-        return f" with exit code {code}" if code > 0 else f" by {signal.Signals(-code).name}"
-    except ValueError:
-        return f" by signal {-code}"
+    code, how = info.exit_code or 0, ""
+    if code > 0:
+        how = f" with exit code {code}"
+    elif code < 0:
+        known = {each.value: each.name for each in signal.Signals}
+        how = f" by {known.get(-code, f'signal {-code}')}"
+    return f"{state}{after}{how}{before_torch}"
 
 
 def ended_early(analysis: Analysis) -> str:

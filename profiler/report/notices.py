@@ -206,7 +206,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "the only step is warm-up" if values["steps"] == 1 else f"all {values['steps']} steps are warm-up"
     ),
     "level-light": "recorded at level light: record again with --level standard",
-    "no-queue": "plain torch on the CPU has no queue that could be busy or idle",
+    "no-queue": "plain torch on the CPU has no queue of its own that could be busy or idle",
     "no-tokens": "the program does not report {unit}",
     "no-operators": "torch operators were not recorded in this run",
     "no-device-calls": "no device calls were recorded",

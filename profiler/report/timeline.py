@@ -12,7 +12,6 @@ from profiler.analyse.model import (
     UNATTRIBUTED,
     Timeline,
     TimelineEvent,
-    TimelineLane,
 )
 from profiler.core import units
 from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
@@ -54,7 +53,9 @@ def timeline_chart(sides: Sequence[ReportSide]) -> TimelineChart | None:
     drawn = [(side, side.detailed.timeline) for side in sides]
     timelines = [(side, timeline) for side, timeline in drawn if timeline is not None and timeline.lanes]
     if len(timelines) == 1:  # alone, a step has a scale of its own
-        timelines = [(side, _whole(timeline)) for side, timeline in timelines]
+        ((side, only),) = timelines
+        if only.whole:  # its events are too many to be drawn: all of it, in parts
+            timelines = [(side, replace(only, lanes=only.whole, length=only.step_length, offset=0.0))]
     if not timelines:
         return None
     length = _length([timeline for _, timeline in timelines])
@@ -68,13 +69,6 @@ def timeline_chart(sides: Sequence[ReportSide]) -> TimelineChart | None:
     caption = f"{units.seconds(length / 1e9)} of {what}{' on one scale' * (len(groups) > 1)}"
     chart = TimelineChart(caption, length, tuple(groups), tuple(numbers), _note(timelines, length, len(sides) > 1))
     return replace(chart, legend=tuple(_legend(chart)))
-
-
-def _whole(timeline: Timeline) -> Timeline:
-    """All of a step whose events are too many to be drawn, in parts."""
-    if not timeline.whole:
-        return timeline
-    return replace(timeline, lanes=timeline.whole, length=timeline.step_length, offset=0.0)
 
 
 def _legend(chart: TimelineChart) -> Iterator[tuple[str, str]]:
@@ -121,14 +115,8 @@ def _tracks(timeline: Timeline, length: int, numbers: dict[TimelineKind, int]) -
             lane.begin[:count],
             tuple(min(end, length) for end in lane.end[:count]),
             tuple(numbers.setdefault(kinds[event], len(numbers)) for event in lane.event[:count]),
-            _idle(lane, streams),
+            _OF_HOST if not lane.is_device else _OF_WORK if streams == 1 else _OF_STREAM,
         )
-
-
-def _idle(lane: TimelineLane, streams: int) -> TimelineKind:
-    if not lane.is_device:
-        return _OF_HOST
-    return _OF_WORK if streams == 1 else _OF_STREAM
 
 
 def _label(category: str, is_device: bool) -> str:

@@ -294,11 +294,7 @@ class _Printer(Terminal):
         pairs = [(cell.text.rpartition("/")[2] if cell.is_location else "", cell.source) for cell in cells]
         width = max((len(name) for name, _ in pairs), default=0)
         for name, source in dict.fromkeys(pairs):
-            self.code_line(f"  {name.ljust(width)}  {source}" if width else f"  {source}")
-
-    def code_line(self, text: str) -> None:
-        """A line of code, cut where the terminal ends."""
-        self._cut(text, "cyan")
+            self._cut(f"  {name.ljust(width)}  {source}" if width else f"  {source}", "cyan")
 
     def _cell(self, column: b.Column, cell: b.Cell, footnotes: dict[str, str]) -> Text:
         if cell.is_location:

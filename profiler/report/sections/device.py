@@ -168,17 +168,6 @@ _MUCH_SLOWER = 1.2
 """Ratio of step times from which the idle time of a breakdown pass is clearly not that of the light runs."""
 
 
-def _slowed(side: ReportSide) -> str:
-    """A sentence for a side whose breakdown pass was much slower than its light runs; else empty."""
-    slowdown = side.slowdown.value if side.slowdown else None
-    if slowdown is None or slowdown < _MUCH_SLOWER:
-        return ""
-    return (
-        f"Recording made the steps of this pass {ratio_text(slowdown)} as long as those of the light runs. "
-        "There the device is idle for a smaller share."
-    )
-
-
 def idle_summary(side: ReportSide) -> Iterator[Table]:
     """The largest causes of device idle time with their lines; nothing where none is known."""
     # the share of recording is in the full table: the first screen is about the program
@@ -186,9 +175,14 @@ def idle_summary(side: ReportSide) -> Iterator[Table]:
     if causes:
         recording = sum(row.share_of_wall for row in side.detailed.idle if row.state is HostState.RECORDING)
         note = f"The recorder's own {percent(recording)} left out. " if recording else ""
-        note = f"{note}{_slowed(side)}".strip()
+        slowdown = side.slowdown.value if side.slowdown else None
+        if slowdown is not None and slowdown >= _MUCH_SLOWER:
+            note += (
+                f"Recording made the steps of this pass {ratio_text(slowdown)} as long as those of the light runs. "
+                "There the device is idle for a smaller share."
+            )
         caption = f"{side.label}: largest causes of device idle time{side.source_note}"
-        yield make_table(caption, _BRIEF_FIELDS, causes[:_BRIEF_CAUSES], note)
+        yield make_table(caption, _BRIEF_FIELDS, causes[:_BRIEF_CAUSES], note.strip())
 
 
 @section(
@@ -346,8 +340,7 @@ def call_sites(report_input: ReportInput) -> Iterator[Block]:
     if report_input.has_no_queue and not any(side.detailed.call_sites for side in report_input.sides):
         return
     known = [side for side in report_input.sides if side.detailed.call_sites]
-    for together in in_one_table(known, _shown_calls, _call_key):
-        yield _calls_by_line(together)
+    yield from map(_calls_by_line, in_one_table(known, _shown_calls, _call_key))
     for side in report_input.sides:
         if side not in known:
             otherwise = "no call with a line of the program's own was recorded"

@@ -99,7 +99,14 @@ def _brief_lines(report_input: ReportInput) -> Iterator[b.Block]:
     sides = report_input.sides
     if not (list(compare_phases(sides)) and list(compare_lines(sides))):
         first = next(side for side in sides if side.detailed.lines)
-        yield from _phase_bars(first)
+        if phases := first.detailed.phases:
+            parts = tuple(
+                b.Segment(PHASES[each.name][0], each.seconds_per_step, percent(each.share), PHASES[each.name][1])
+                for each in phases
+                if each.name in PHASES
+            )
+            total = phrase(sum(phase.seconds_per_step for phase in phases), "s")
+            yield b.StackedBars("The parts of a step", (b.Bar(first.label, parts, total),), share=True)
         lines = first.detailed.lines[:_BRIEF_LINES]
         yield make_table("Lines with most of the training thread's time, per step", _BRIEF_FIELDS, lines)
 
@@ -125,18 +132,6 @@ def _shown_lines(side: ReportSide) -> Sequence[LineCost]:
 
 def _line_key(line: LineCost) -> RowKey:
     return row_key(line.site)
-
-
-def _phase_bars(side: ReportSide) -> Iterator[b.StackedBars]:
-    if not (phases := side.detailed.phases):
-        return
-    segments = tuple(
-        b.Segment(PHASES[phase.name][0], phase.seconds_per_step, percent(phase.share), PHASES[phase.name][1])
-        for phase in phases
-        if phase.name in PHASES
-    )
-    total = sum(phase.seconds_per_step for phase in phases)
-    yield b.StackedBars("The parts of a step", (b.Bar(side.label, segments, phrase(total, "s")),), share=True)
 
 
 _LINES_NOTE = "Shares of a step of the training thread, with 95% intervals from the number of stack samples."
@@ -425,8 +420,7 @@ def _slope(name: str, before: tuple[float, Site] | None, after: tuple[float, Sit
 def _flame(root: FlameNode) -> b.Frame:
     def frame(node: FlameNode, children: tuple[b.Frame, ...]) -> b.Frame:
         text = f"{percent(node.value / root.value)}, {phrase(node.value, 's')}"
-        where, source = _location(node), _source(node)
-        return b.Frame(node.name, node.value, text, where, source, position=node.position, children=children)
+        return b.Frame(node.name, node.value, text, *_line_of(node), position=node.position, children=children)
 
     return _frames(root, lambda node: node.value, frame)
 
@@ -441,7 +435,7 @@ def _flame_difference(report_input: ReportInput, root: FlameDiff) -> Iterator[b.
         total = node.before + node.after
         text = f"{phrase(node.before, 's')} to {phrase(node.after, 's')}"
         lean = (node.after - node.before) / total if total > 0 else 0.0
-        return b.Frame(node.name, total, text, _location(node), _source(node), lean, children=children)
+        return b.Frame(node.name, total, text, *_line_of(node), lean, children=children)
 
     note = (
         f"Width is the time of both sides together. Orange: more time in {last} than in {first}; blue: less; "
@@ -465,12 +459,9 @@ def _frames(
     return convert(root, 0)
 
 
-def _location(node: FlameNode | FlameDiff) -> str:
-    return f"{node.site.file}:{node.site.line}" if node.site is not None else ""
-
-
-def _source(node: FlameNode | FlameDiff) -> str:
-    return node.site.source if node.site is not None else ""
+def _line_of(node: FlameNode | FlameDiff) -> tuple[str, str]:
+    """Return the location of a frame, and the text of its line."""
+    return (f"{node.site.file}:{node.site.line}", node.site.source) if node.site is not None else ("", "")
 
 
 PLUGINS = (lines, threads, flame_graphs)

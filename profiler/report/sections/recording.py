@@ -82,13 +82,8 @@ def _without_same_folder(commands: Sequence[str]) -> list[str]:
 
     In half a page, a path to Python would leave no room for what differs. A folder that differs is what differs.
     """
-    folders = {_folder(command) for command in commands if command}
+    folders = {found.group() for command in commands if command and (found := _FOLDER.match(command))}
     return [command.removeprefix(*folders) for command in commands] if len(folders) == 1 else list(commands)
-
-
-def _folder(command: str) -> str:
-    found = _FOLDER.match(command)
-    return found.group() if found else ""
 
 
 def _name_value_table(caption: str, rows: Iterable[tuple[str, str]]) -> Table:

@@ -111,17 +111,15 @@ def _pairs_plot(report_input: ReportInput) -> IntervalChart | None:
 _SideSpikes = tuple[ReportSide, Spikes]
 
 
-def _frequency(row: _SideSpikes) -> Cell:
-    every = row[1].every
-    return Cell(f"every {nth(every)}" if every else "irregularly", sort=every)
-
-
 _SPIKE_FIELDS = (
     Field[_SideSpikes]("Run", lambda row: Cell(row[0].label)),
     Field[_SideSpikes](
         "Long steps", lambda row: Cell(f"{row[1].count:,} of {row[1].steps:,}", sort=row[1].count), number=True
     ),
-    Field[_SideSpikes]("How often", _frequency),
+    Field[_SideSpikes](
+        "How often",
+        lambda row: Cell(f"every {nth(row[1].every)}" if row[1].every else "irregularly", sort=row[1].every),
+    ),
     Field[_SideSpikes](
         "Times as long as others", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True
     ),
