@@ -34,7 +34,7 @@ _TRIAL: Final = "Without --yes it asks first. It runs the program without this c
 
 
 def run_actions(analysis: Analysis) -> tuple[Action, ...]:
-    """What to write, and the command that proves it; where no rule found a cause, the next useful command."""
+    """Tell what to write, and the command that proves it; where no rule found a cause, the next useful command."""
     repair: tuple[Action, ...] = ()
     if analysis.info.state == "failed":
         repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
@@ -53,7 +53,7 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
 
 
 def _is_worth(finding: Finding) -> bool:
-    """Whether a change is worth to be written down: for its gain, or because a rule knows what to write instead."""
+    """Tell whether a change is worth writing down: for its gain, or because a rule knows what to write instead."""
     if not finding.has_cure:
         return is_worth(finding) or "part_cure" in finding.values
     is_written = bool(finding.rule.code) and not finding.gains and finding.share >= NAMED
@@ -74,7 +74,7 @@ def _cure(finding: Finding, *, is_lead: bool) -> Action:
 
 
 def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
-    """The commands that measure what a change gives, or that record more.
+    """Yield the commands that measure what a change gives, or that record more.
 
     :param first: the finding to try: the first action that is no growth, if any.
     """
@@ -147,12 +147,12 @@ def _quoted(command: str) -> str:
 
 
 def _is_typed(info: RunInfo) -> bool:
-    """Whether the command itself has the code, as that of `python -c`: in each checkout it runs the same."""
+    """Tell whether the command itself has the code, as that of `python -c`: in each checkout it runs the same."""
     return PurePath(info.argv[0]).name.startswith("python") and not started_program(info.argv)
 
 
 def _recording(analysis: Analysis) -> Iterator[Action]:
-    """The recording that tells more, where this one leaves much open."""
+    """Yield the recording that tells more, where this one leaves much open."""
     info = analysis.info
     if analysis.outcome == RunVerdict.THREADS_ONLY:
         yield Action("Record the program from its start, and for longer", command=_run(info))
@@ -165,7 +165,7 @@ def _recording(analysis: Analysis) -> Iterator[Action]:
 
 
 def _longer_recording(analysis: Analysis) -> Action:
-    """The command with the one option that makes the program run longer, or how much longer it is to run."""
+    """Return the command with the one option that makes the program run longer, or how much longer it is to run."""
     info, times = analysis.info, times_too_short(analysis)
     if times is None:
         return Action("Let the program run for longer, and record it again", command=_run(info))
@@ -201,12 +201,12 @@ _SCRIPT: Final = ".py"
 
 
 def command_text(info: RunInfo) -> str:
-    """The recorded command as one would type it; empty for none."""
+    """Return the recorded command as one would type it; empty for none."""
     return shlex.join(_typed(info))
 
 
 def _typed(info: RunInfo) -> tuple[str, ...]:
-    """The recorded command with the name of its program, or with its path where the name does not find that file."""
+    """Return the recorded command with the name of its program, or with its path if the name does not find it."""
     if not info.argv:
         return ()
     path, name = info.argv[0], PurePath(info.argv[0]).name
@@ -217,7 +217,7 @@ def _typed(info: RunInfo) -> tuple[str, ...]:
 
 
 def trial_commands(analysis: Analysis) -> tuple[str, str]:
-    """The command that tries the findings of a run, as it asks first, and as it runs without a terminal."""
+    """Return the command that tries the findings of a run, as it asks first, and as it runs without a terminal."""
     path, info = analysis.path, analysis.info
     if path is None or path.suffix == ".zip" or not info.end:
         what = f"-- {command_text(info)}"
@@ -305,7 +305,7 @@ _WITH_ADVICE: Final = frozenset(("source-changed", "trial-failed", "trial-too-sh
 
 
 def _reason(reason: Notice | None) -> str:
-    """Why a finding was not measured, and what to do instead."""
+    """Tell why a finding was not measured, and what to do instead."""
     text = describe(reason)
     if reason is None or reason.code in _WITH_ADVICE:
         return text
@@ -313,7 +313,7 @@ def _reason(reason: Notice | None) -> str:
 
 
 def trials_json(trials: list[Trial]) -> str:
-    """The trials as a JSON document, with the reason in words as well."""
+    """Return the trials as a JSON document, with the reason in words as well."""
     from dataclasses import asdict
 
     rows = [{**asdict(trial), "is_most": trial.is_most, "explanation": describe(trial.reason)} for trial in trials]
@@ -357,7 +357,7 @@ def what_if_text(cures: Sequence[Cure], prediction: Prediction) -> str:
 
 
 def what_if_json(cures: Sequence[Cure], prediction: Prediction) -> Mapping[str, Any]:
-    """The document of `diagnose --what-if --format json`."""
+    """Return the document of `diagnose --what-if --format json`."""
     return {
         "schema": WHAT_IF_SCHEMA,
         "changes": {cure.name: cure.word or cure.factor for cure in cures},

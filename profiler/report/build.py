@@ -72,7 +72,7 @@ def section(
 
 
 def section_plugins() -> tuple[SectionPlugin, ...]:
-    """All sections, in the order in which a report shows them."""
+    """Return all sections, in the order in which a report shows them."""
     plugins = (*discover("profiler.report.sections"), *entry_points("sections").values())
     return tuple(sorted(plugins, key=lambda plugin: (plugin.order, plugin.name)))
 
@@ -185,7 +185,7 @@ def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
 
 
 def _late_and_waiting(analysis: Analysis) -> tuple[RankActivity | None, RankActivity | None]:
-    """The rank that makes the others wait, and the one that waits longest; None where there is none."""
+    """Return the rank that makes the others wait, and the one that waits longest; None where there is none."""
     ledger = analysis.ranks
     if ledger is None or ledger.straggler is None or not all(rank.categories for rank in ledger.ranks):
         return None, None
@@ -198,7 +198,7 @@ def _late_and_waiting(analysis: Analysis) -> tuple[RankActivity | None, RankActi
 
 
 def _rank_segments(rank: RankActivity) -> tuple[Segment, ...]:
-    """The categories of a rank's step: phases are known of one rank only, and do not tell its waits."""
+    """Return the categories of a rank's step: phases are known of one rank only, and do not tell its waits."""
     names = [name for name in HOST_CATEGORIES if rank.categories.get(name)]
     return tuple(_segment(category_label(name), rank.categories[name], category_tone(name)) for name in names)
 
@@ -213,7 +213,7 @@ def _phase_segments(analysis: Analysis) -> tuple[Segment, ...]:
 
 
 def _category_segments(analysis: Analysis) -> tuple[Segment, ...]:
-    """The program's own time by category, then what other programs took."""
+    """Return the program's own time by category, then what other programs took."""
     values = {name: measure.value for name, measure in analysis.breakdown.items() if measure.value}
     own = {name: value for name, value in values.items() if name not in CORELESS_CATEGORIES}
     segments = [_segment(category_label(name), value, category_tone(name)) for name, value in own.items()]
@@ -227,7 +227,7 @@ def _device_segments(analysis: Analysis) -> tuple[Segment, ...]:
 
 
 def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...], str]:
-    """Title, lines and note: where the device is left idle, else the lines with most time.
+    """Return title, lines and note: where the device is left idle, else the lines with most time.
 
     :param of: the label of the side, where there are several.
     """
@@ -269,13 +269,13 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
 
 
 def _lead_site(analysis: Analysis) -> Site | None:
-    """The first line of the finding that the screen is about."""
+    """Return the first line of the finding that the screen is about."""
     lead = lead_finding(analysis)
     return lead.sites[0] if lead is not None and lead.sites else None
 
 
 def _line_places(lines: Iterable[LineCost], lead: Site | None = None, own: float = 0.0) -> tuple[CodePlace, ...]:
-    """The lines with most time.
+    """Return the lines with most time.
 
     :param lead: a line that is among them in any case.
     :param own: seconds of a step that are the program's own, of which they have shares; 0: they keep their shares.
@@ -288,12 +288,12 @@ def _line_places(lines: Iterable[LineCost], lead: Site | None = None, own: float
 
 
 def _unsampled(site: Site) -> CodePlace:
-    """A line that a finding names, and of which there is no stack sample."""
+    """Return a line that a finding names, and of which there is no stack sample."""
     return CodePlace(None, texts.place_text(site, [site.line]), site.source, f"{site.file}:{site.line}")
 
 
 def idle_places(analysis: Analysis) -> tuple[CodePlace, ...]:
-    """The functions in which the host is while the device is idle, the most idle time first."""
+    """Return the functions in which the host is while the device is idle, the most idle time first."""
     sited = [(row.site, row.share_of_wall) for row in analysis.idle if row.site is not None]
     places = _code_places(sited, lambda site: (site.file, site.function), _lead_site(analysis))
     named = tuple(CodePlace(row.share_of_wall, host_state(row)) for row in analysis.idle if row.site is None)
@@ -303,7 +303,7 @@ def idle_places(analysis: Analysis) -> tuple[CodePlace, ...]:
 def _code_places(
     costs: Iterable[tuple[Site, float]], key: Callable[[Site], tuple[str, str]], lead: Site | None = None
 ) -> tuple[CodePlace, ...]:
-    """The places with most time, their lines summed by `key`; each has the location of its largest line.
+    """Return the places with most time, their lines summed by `key`; each has the location of its largest line.
 
     :param lead: a line that is among them in any case.
     """
@@ -324,10 +324,10 @@ def _code_places(
 
 
 def _largest(places: Iterable[CodePlace]) -> tuple[CodePlace, ...]:
-    """At most PLACES of them, without those that are too small to matter."""
+    """Return at most PLACES of them, without those that are too small to matter."""
     return tuple(sorted((place for place in places if -_rank(place) >= _SMALLEST_PLACE), key=_rank)[:PLACES])
 
 
 def _rank(place: CodePlace) -> float:
-    """The largest share first; after them a line that a finding names and whose share is not known."""
+    """Return the largest share first; after them a line that a finding names and whose share is not known."""
     return math.inf if place.share is None else -place.share

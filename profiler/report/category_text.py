@@ -132,30 +132,30 @@ PHASES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def category_tone(name: str) -> str:
-    """The tone of a category of the host or the device in all figures; the same name has the same tone in both."""
+    """Return the tone of a category of the host or the device, which is the same in all figures."""
     text = CATEGORIES.get(name)
     return text.tone if text is not None else _ONLY_IN_FIGURES.get(name, _OTHER_CATEGORY)[0]
 
 
 def category_label(name: str) -> str:
-    """The name of a category of the host or the device in all figures and tables."""
+    """Return the name of a category of the host or the device in all figures and tables."""
     text = CATEGORIES.get(name)
     return text.label if text is not None else name
 
 
 def device_label(name: str) -> str:
-    """The name of a category of the device where those of the host are shown too."""
+    """Return the name of a category of the device where those of the host are shown too."""
     return f"device {name}"
 
 
 def category_meaning(name: str) -> str:
-    """What the time of a category is spent on; empty for one that a program names itself."""
+    """Tell what the time of a category is spent on; empty for one that a program names itself."""
     text = CATEGORIES.get(name)
     return text.meaning if text is not None else _ONLY_IN_FIGURES.get(name, _OTHER_CATEGORY)[1]
 
 
 def rest_title(name: str, values: Mapping[str, Any]) -> str:
-    """What begins a sentence about time that no rule explains: `Data loading`, before `takes 61% of each step`."""
+    """Tell what begins a sentence about time that no rule explains: `Data loading`, before `takes 61% of each step`."""
     if name in CODE_TITLES:
         return CODE_TITLES[name].format(package=values["package"])
     if name.startswith(IDLE):
@@ -165,7 +165,7 @@ def rest_title(name: str, values: Mapping[str, Any]) -> str:
 
 
 def phase_label(name: str) -> str:
-    """The name of a phase of a step in all outputs."""
+    """Return the name of a phase of a step in all outputs."""
     return PHASES.get(name, (name, ""))[0]
 
 

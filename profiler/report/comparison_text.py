@@ -48,7 +48,7 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
 
 
 def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagnosis:
-    """The diagnosis of a side; of time of an unknown category with its line, which tables below name."""
+    """Return the diagnosis of a side; of time of an unknown category with its line, which tables below name."""
     change = side.change
     if change is None or change.kind is not TimeChangeKind.HOST or change.name != UNATTRIBUTED:
         return side
@@ -61,7 +61,7 @@ def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagno
 
 
 def _why(side: SideDiagnosis) -> Iterator[str]:
-    """What changed along with the speed of a side, as sentences of their own."""
+    """Tell what changed along with the speed of a side, as sentences of their own."""
     speed = side.speed
     if speed is None or speed.value is None:
         yield _sentence(describe(side.reason))
@@ -133,7 +133,7 @@ def _moved(side: SideDiagnosis) -> str:
 
 
 def _changed(side: SideDiagnosis) -> str:
-    """The changes along with the speed; `because` only where the recordings show time that explains most of it."""
+    """Tell what changed with the speed; say `because` only if recorded time explains most of it."""
     counted = _counts(side)
     more = f", with {' and '.join(counted)}" if counted else ""
     slowed = ""
@@ -288,7 +288,7 @@ def _number(value: float) -> str:
 
 
 def comparison_why(report_input: ReportInput, comparison: Comparison) -> tuple[str, ...]:
-    """At most two sentences: how often each side turns to the device and how busy that is, or what else changed."""
+    """Tell in two sentences how often each side turns to the device and how busy that is, or what else changed."""
     if not comparison.comparable:
         return (f"They differ: {mismatches(comparison.mismatches)}.",)
     first, last = report_input.sides[0], report_input.sides[-1]
@@ -326,7 +326,7 @@ def _busy_sentence(first: ReportSide, last: ReportSide) -> str:
 
 
 def _count_sentence(first: ReportSide, last: ReportSide) -> str:
-    """The counts of a step, which are the same however busy the machine is."""
+    """Return the counts of a step, which are the same however busy the machine is."""
     counts = []
     for name in EXACT:
         before, after = (side.measure(f"{name}{PER_STEP}").value for side in (first, last))
@@ -337,7 +337,7 @@ def _count_sentence(first: ReportSide, last: ReportSide) -> str:
 
 
 def _waits_for_core(report_input: ReportInput) -> bool:
-    """Whether a side waited for a core so long that the speed of the last side is at most known as a bound."""
+    """Tell whether a side waited for a core so long that the speed of the last side is at most known as a bound."""
     speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
     return speed is not None and speed.waits_for_core
 
@@ -363,7 +363,7 @@ def _so_often(times: float) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Two significant digits: 3,000, 12, 2.4."""
+    """Round to two significant digits: 3,000, 12, 2.4."""
     return count(float(significant(value, _DIGITS).replace(",", "")))
 
 
@@ -371,7 +371,7 @@ def _rounded(value: float) -> str:
 
 
 def comparison_chips(report_input: ReportInput, comparison: Comparison) -> tuple[Chip, ...]:
-    """The interval of the ratio, whether the results are the same, and what makes the figures doubtful."""
+    """Return the interval of the ratio, whether the results are the same, and what makes the figures doubtful."""
     chips = (*_interval_chips(report_input), *_result_chips(report_input, comparison))
     return (*chips, *_doubts(report_input, comparison))
 
@@ -436,7 +436,7 @@ def _taken(report_input: ReportInput) -> str:
 
 
 def comparison_actions(report_input: ReportInput, comparison: Comparison) -> tuple[Action, ...]:
-    """What the last side can still gain, and how to keep what was gained."""
+    """Tell what the last side can still gain, and how to keep what was gained."""
     last = report_input.sides[-1]
     actions = [*_next_cure(last), *_bound_of_host(last)]
     fixes = next(filter(None, (each.next_command() for each in comparison.extensions.values())), "")
@@ -454,7 +454,7 @@ def _command(side: ReportSide) -> str:
 
 
 def _is_worth_keeping(report_input: ReportInput, comparison: Comparison) -> bool:
-    """Whether the last side ended well, can be compared with the first, and is not slower."""
+    """Tell whether the last side ended well, can be compared with the first, and is not slower."""
     last = report_input.sides[-1]
     speed = report_input.ratio(last.label, report_input.rate)
     if not comparison.comparable or speed is None or speed.known is None:
@@ -476,7 +476,7 @@ def _next_cure(side: ReportSide) -> Iterator[Action]:
 
 
 def _bound_of_host(side: ReportSide) -> Iterator[Action]:
-    """How much more the host can give at most: the device has the same work to do."""
+    """Tell how much more the host can give at most: the device has the same work to do."""
     busy = side.measure("device_utilization").value
     if not busy or busy < 1 / _FINE or side.detailed.outcome == "":
         return

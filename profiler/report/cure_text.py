@@ -19,7 +19,7 @@ from profiler.report.rank_text import SPENT, other_ranks
 
 
 def without_inner(function: str) -> str:
-    """The name of the function that defines this one, if it is an inner one."""
+    """Return the name of the function that defines this one, if it is an inner one."""
     return function.partition(".<locals>")[0]
 
 
@@ -90,7 +90,7 @@ _OF_RUNNER: Final = (
 
 
 def _library_cure(place: Place, *, runs_steps: bool) -> str:
-    """What to do about time in a library of which nothing is known; `runs_steps`: the line runs the whole training."""
+    """Advise about time in an unknown library; `runs_steps`: the line runs the whole training."""
     if runs_steps:
         inside = f"{without_inner(place.inside)}()" if place.inside else f"code of {place.package}"
         return (
@@ -174,7 +174,7 @@ class _Template(Formatter):
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
-    """The template with its values; empty where one of them is not known."""
+    """Return the template with its values; empty where one of them is not known."""
     try:
         return _Template().vformat(template, (), values)
     except _UnknownError:
@@ -202,7 +202,7 @@ def changed_line(finding: Finding) -> str:
 
 
 def with_arguments(source: str, name: str, arguments: Mapping[str, Any]) -> str:
-    """A statement with other arguments of the only call of a function or class in it; empty where it is not sure."""
+    """Return a statement with other arguments of its only call of a function or class; empty where it is not sure."""
     tree = parsed_line(source)
     if tree is None:
         return ""
@@ -222,7 +222,7 @@ def with_arguments(source: str, name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _called(call: ast.Call) -> str:
-    """The last name of what is called: `DataLoader` of `data.DataLoader(...)`."""
+    """Return the last name of what is called: `DataLoader` of `data.DataLoader(...)`."""
     match call.func:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name

@@ -54,7 +54,7 @@ class FindingText:
 
 
 def finding_text(finding: Finding) -> FindingText:
-    """The words of a finding, from the templates of its rule."""
+    """Return the words of a finding, from the templates of its rule."""
     rule = finding.rule
     places = words.listed([*map(words.site_text, finding.sites)]) if finding.sites else ""
     if not finding.has_cure:
@@ -107,7 +107,7 @@ _MOST_CODE: Final = 120
 
 
 def title(finding: Finding) -> str:
-    """The cause, as a sentence without its full stop; of time that no rule explains, what it is."""
+    """Return the cause, as a sentence without its full stop; of time that no rule explains, what it is."""
     if finding.has_cure:
         return fill(finding.rule.title, finding.values) or finding.rule.name
     loader, is_rest = finding.values.get("loader"), finding.values.get("is_rest")
@@ -148,7 +148,7 @@ FINDING_COLUMNS: Final = (
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:
-    """A finding as a row of a table: its cost, its most certain gain, and its words."""
+    """Return a finding as a row of a table: its cost, its most certain gain, and its words."""
     text, gain = finding_text(finding), finding.gains[0] if finding.gains else None
     cost = finding.seconds, finding.share, finding.low, finding.high, finding.confidence.value
     gained = (gain.factor, gain.low, gain.high, gain.method.value) if gain else (None, None, None, "")
@@ -226,7 +226,7 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
 
 
 def left_out_text(finding: Finding) -> str:
-    """What the shares of a report are shares of, where that differs visibly from the recorded step; else empty."""
+    """Tell what the shares of a report are shares of, where that differs visibly from the recorded step; else empty."""
     if finding.share - finding.recorded_share < VISIBLE:
         return ""
     took = share(finding.left_out)
@@ -251,7 +251,7 @@ NO_GAIN: Final = 1.05
 
 
 def told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that a verdict tells, the one that it is about first."""
+    """Return the findings that a verdict tells, the one that it is about first."""
     return tuple(islice((each for each in findings if each.is_told), MOST_TOLD))
 
 
@@ -260,7 +260,7 @@ MOST_TOLD: Final = 5
 
 
 def lead_finding(analysis: Analysis) -> Finding | None:
-    """The finding that a report is about.
+    """Return the finding that a report is about.
 
     None where nothing of a step is known, where a rank makes the others wait for a reason that no rule explains, where
     a device is busy and no finding is worth it, and where a trace lacks what the device did.
@@ -274,7 +274,7 @@ def lead_finding(analysis: Analysis) -> Finding | None:
 
 
 def of_whole_run(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings about the run as a whole that cost so much of it that a verdict tells them in any case."""
+    """Return the findings about the run as a whole that cost so much of it that a verdict tells them in any case."""
     return tuple(
         each
         for each in findings
@@ -287,7 +287,7 @@ def of_whole_run(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def whole_text(finding: Finding, step: str = "each step") -> str:
-    """What the share of a finding is a share of: work in every 25th step only is no part of `step`."""
+    """Tell what the share of a finding is a share of: work in every 25th step only is no part of `step`."""
     if finding.is_growth:
         return "the steps' time, and more in a longer run"
     if finding.is_of_run:
@@ -392,7 +392,7 @@ def _place_name(place: Place) -> str:
 
 
 def doubt_text(finding: Finding) -> str:
-    """Why a finding is not sure; empty where it is."""
+    """Tell why a finding is not sure; empty where it is."""
     if finding.confidence is not Confidence.LOW:
         return ""
     if DEVICE_UNSEEN in finding.values:
@@ -407,7 +407,7 @@ def share_text(part: float, low: float | None, high: float | None) -> str:
 
 
 def is_wide(low: float | None, high: float | None) -> bool:
-    """Whether an interval is so wide that the share alone would claim too much."""
+    """Tell whether an interval is so wide that the share alone would claim too much."""
     return low is not None and high is not None and high - low > WIDE
 
 
@@ -426,7 +426,7 @@ _STATES: Final[Mapping[FindingState, str]] = {
 
 
 def state_text(change: FindingChange) -> str:
-    """What became of a cause from one run to another: `new`, `cured`."""
+    """Tell what became of a cause from one run to another: `new`, `cured`."""
     if change.state is FindingState.UNKNOWN and change.after is not None:
         return "not named before"
     return _STATES[change.state]

@@ -113,23 +113,23 @@ def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
 
 
 def leaves_much_out(finding: Finding, analysis: Analysis) -> bool:
-    """Whether shares of findings and those of phases differ visibly, since phases contain waits for a core."""
+    """Tell whether shares of findings and those of phases differ visibly, since phases contain waits for a core."""
     return waits_for_cores(analysis) or bool(left_out_text(finding))
 
 
 def waits_for_cores(analysis: Analysis) -> bool:
-    """Whether waits for a core take so much of a step that they are worth a part of its strip."""
+    """Tell whether waits for a core take so much of a step that they are worth a part of its strip."""
     return analysis.core_wait >= NAMED * (analysis.value("step_time") or math.inf)
 
 
 def _evaluation(finding: Finding, analysis: Analysis) -> float:
-    """The share of a step that is evaluation, as in its strip, where a finding is about that; else 0."""
+    """Return the share of a step that is evaluation, as in its strip, where a finding is about that; else 0."""
     phases = analysis.phases if finding.rule.name == EVALUATION and not leaves_much_out(finding, analysis) else ()
     return next((phase.share for phase in phases if phase.name == Stage.EVALUATION), 0.0)
 
 
 def is_of_input(finding: Finding) -> bool:
-    """Whether nearly all of what it costs is time in which the training has no batch."""
+    """Tell whether nearly all of what it costs is time in which the training has no batch."""
     total = sum(finding.costs.values())
     is_other = finding.is_of_run or finding.rule.name == EVALUATION  # that is an input of its own
     return not is_other and total > 0 and finding.costs.get("input", 0.0) > NEARLY_ALL * total
@@ -145,7 +145,7 @@ def gain_to_get(finding: Finding) -> str:
 
 
 def _outcome(analysis: Analysis, devices: str) -> str:
-    """What the run is limited by where no finding leads."""
+    """Tell what the run is limited by where no finding leads."""
     part = share(analysis.outcome_share)
     match analysis.outcome:
         case RunVerdict.DEVICE_IDLE | RunVerdict.DEVICE_IDLE_UNEXPLAINED:
@@ -175,7 +175,7 @@ def _is_much_unknown(analysis: Analysis) -> bool:
 
 
 def run_why(analysis: Analysis) -> tuple[str, ...]:
-    """What costs the time, and what the rest of a step is; then what the share and the gain leave out."""
+    """Tell what costs the time, and what the rest of a step is; then what the share and the gain leave out."""
     if has_no_steps(analysis) and exit_status(analysis.info):
         parts = analysis.details[:WHY] if analysis.outcome == RunVerdict.NO_STEP else ()
         return (_NO_STEP, *parts)
@@ -223,7 +223,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
-    """The first gain that a verdict tells, else why none is predicted; nothing where nothing was measured."""
+    """Yield the first gain that a verdict tells, else why none is predicted; nothing where nothing was measured."""
     if has_no_steps(analysis) or not analysis.outcome:
         return
     sure = told(analysis.findings)
@@ -257,14 +257,14 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
 
 
 def not_sampled(analysis: Analysis) -> str:
-    """Why no stack could be sampled, such as that py-spy is not installed; empty where one was, or could have been."""
+    """Tell why no stack could be sampled, such as that py-spy is not installed; empty where one could."""
     status = analysis.info.collector("stacks")
     is_refused = status is not None and status.state == "unavailable" and not analysis.samples
     return status.reason if status and is_refused else ""
 
 
 def is_too_short(analysis: Analysis) -> bool:
-    """Whether a longer recording of the same kind would tell more."""
+    """Tell whether a longer recording of the same kind would tell more."""
     return _is_much_unknown(analysis) or 0 < analysis.samples < MIN_SAMPLES
 
 
@@ -338,7 +338,7 @@ ONLY_HOST_LINES: Final = "the device is busy, and the lines of a trace are those
 
 
 def trace_has_lines(analysis: Analysis) -> bool:
-    """Whether a trace tells lines: it does where it was recorded with the calls of Python functions."""
+    """Tell whether a trace tells lines: it does where it was recorded with the calls of Python functions."""
     return bool(analysis.call_sites) or any(row.site is not None for row in analysis.idle)
 
 
@@ -346,7 +346,7 @@ def trace_has_lines(analysis: Analysis) -> bool:
 
 
 def run_chips(analysis: Analysis) -> tuple[Chip, ...]:
-    """The speed now and after the first change, doubts, and how much was recorded, which a narrow terminal cuts."""
+    """Tell the speed now and after the first change, doubts, and how much was recorded."""
     return tuple(filter(None, (_speed(analysis), *_doubts(analysis), _observed(analysis))))
 
 

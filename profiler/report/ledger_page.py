@@ -27,7 +27,7 @@ _PERIODS: Final = (
 
 
 def ledger_report(analysis: Analysis, line: str = "") -> Report:
-    """The cells of a run, or those of one line.
+    """Return the cells of a run, or those of one line.
 
     :param line: FILE:LINE; FILE may be the end of a path.
     :raises ProfilerError: the run has no ledger, or `line` is no line.
@@ -93,7 +93,7 @@ def _is_at(place: tuple[str, int], line: str) -> bool:
 
 
 def _no_time(analysis: Analysis, ledger: Ledger, line: str) -> str:
-    """Why nothing is known of a line: it only calls what takes time, or it takes too little for a sample."""
+    """Tell why nothing is known of a line: it only calls what takes time, or it takes too little for a sample."""
     if not any(cell.place for cell in ledger.cells):
         return f"No time is known of {line}: no line was recorded, as at level light. Record with --level standard."
     text = f"No time is known of {line} itself: no record names it, and no stack sample shows it as the innermost line."
@@ -106,7 +106,7 @@ def _no_time(analysis: Analysis, ledger: Ledger, line: str) -> str:
 
 
 def _named(analysis: Analysis, line: str) -> str:
-    """Which finding names a line that has no time of the measured steps itself; empty: none does."""
+    """Tell which finding names a line that has no time of the measured steps itself; empty: none does."""
     for finding in (each for each in analysis.findings if each.has_cure):
         if any(_is_at(site.place, line) for site in finding.sites):
             title = finding_text(finding).title
@@ -118,7 +118,7 @@ def _named(analysis: Analysis, line: str) -> str:
 
 
 def _why(analysis: Analysis, ledger: Ledger, cells: Sequence[Cell], own: float) -> Iterator[str]:
-    """Why a line is blamed, or is not."""
+    """Tell why a line is blamed, or is not."""
     total, left, claims = sum(cell.seconds for cell in cells), sum(cell.left for cell in cells), Counter[str]()
     for cell in cells:
         claims.update(cell.findings)
@@ -144,7 +144,7 @@ def _why(analysis: Analysis, ledger: Ledger, cells: Sequence[Cell], own: float) 
 
 
 def _why_not(largest: Cell, left: float, own: float) -> str:
-    """Why no finding has time of a line, of which `largest` is the largest cell."""
+    """Tell why no finding has time of a line, of which `largest` is the largest cell."""
     if largest.period is Period.UNSEEN:
         return "The run has no step, so no gain is predicted."
     if largest.period is Period.BETWEEN:
@@ -201,7 +201,7 @@ def _where(cell: Cell) -> TableCell:
 
 
 def _inside(cell: Cell) -> TableCell:
-    """The function in which a line spends its time, and whose it is."""
+    """Return the function in which a line spends its time, and whose it is."""
     if cell.owner is Owner.IMPORT:
         return TableCell(_owner(cell))
     own = cell.place.function if cell.place else ""  # of a line that calls it, too

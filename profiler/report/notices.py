@@ -15,7 +15,7 @@ NO_REASON: Final = "no reason was recorded"
 
 
 def describe(notice: Notice | None) -> str:
-    """The sentence of a notice; empty for None."""
+    """Return the sentence of a notice; empty for None."""
     if notice is None:
         return ""
     template = NOTICES[notice.code]
@@ -75,7 +75,7 @@ def uncompared_results(results: Iterable[ResultComparison]) -> str:
 
 
 def mismatches(facts: Iterable[Mismatch]) -> str:
-    """All of them in one line."""
+    """Return all of them in one line."""
     return "; ".join(map(mismatch, facts))
 
 

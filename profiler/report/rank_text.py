@@ -26,7 +26,7 @@ _NONE: Final = 0.01
 
 
 def other_ranks(count: int) -> str:
-    """What the ranks besides one of so many are called."""
+    """Tell what the ranks besides one of so many are called."""
     return "the other rank" if count == 2 else "the other ranks"
 
 
@@ -63,7 +63,7 @@ def collective_sentences(ledger: RankLedger) -> list[str]:
 
 
 def rank_sentences(ledger: RankLedger, gain: str = "", of_rank: Sequence[str] = ()) -> list[str]:
-    """All sentences on the ranks, in the order of the verdict, with those on the gain and on the late rank itself."""
+    """Return all sentences on the ranks in order, with those on the gain and on the late rank itself."""
     straggler, balance = straggler_sentence(ledger), balance_sentence(ledger)
     collectives = collective_sentences(ledger)
     return [*filter(None, [straggler, gain, balance, *of_rank, *collectives] if straggler else [*collectives, balance])]
@@ -96,7 +96,7 @@ def function_of_program(site: Site) -> str:
 
 
 def balance_sentence(ledger: RankLedger) -> str:
-    """What the sentences before it say about the ranks that they do not name; empty with a straggler."""
+    """Tell what the sentences before it say about the ranks that they do not name; empty with a straggler."""
     if ledger.straggler is not None:
         alike = [str(number) for number in ledger.straggler.alike]
         ranks = f"Rank {alike[0]} is" if len(alike) == 1 else f"Ranks {listed(alike)} are"
@@ -113,7 +113,7 @@ def _of_some(ledger: RankLedger) -> str:
 
 
 def _about(ledger: RankLedger) -> str:
-    """The ranks that the verdict holds for, where none of them makes the others wait."""
+    """Return the ranks that the verdict holds for, where none of them makes the others wait."""
     count, rank = len(ledger.ranks), ledger.analysed
     recorded = count + len(ledger.few_steps)
     size = max(recorded, ledger.size)
@@ -137,7 +137,7 @@ def _about(ledger: RankLedger) -> str:
 
 
 def none_waits(count: int) -> str:
-    """The statement about `count` ranks none of which is late on average: each may be in some steps, or by little."""
+    """Say that none of `count` ranks is late on average: each may be in some steps, or by little."""
     return "neither rank clearly makes the other wait" if count == 2 else "no rank clearly makes the others wait"
 
 
@@ -153,7 +153,7 @@ def _left_out(ledger: RankLedger) -> str:
 
 
 def comparison_sentences(sides: Sequence[tuple[str, RankLedger | None, int]]) -> list[str]:
-    """How the ranks of the compared programs differ: their number, and which of them makes the others wait.
+    """Tell how the ranks of the compared programs differ: their number, and which of them makes the others wait.
 
     :param sides: label and ranks, None where one process was recorded, and the number of ranks of the job.
     """

@@ -15,7 +15,7 @@ from profiler.run.model import Site, StepDefinition, StepKind
 
 
 def relative_path(path: Path) -> str:
-    """Relative to the working directory where it lies below that."""
+    """Write a path relative to the working directory where it lies below that."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
@@ -31,7 +31,7 @@ def local_time(text: str) -> str:
 
 
 def capitalized(text: str) -> str:
-    """The text with a capital letter at its begin; all other letters stay."""
+    """Return the text with a capital letter at its begin; all other letters stay."""
     return text[:1].upper() + text[1:]
 
 
@@ -83,7 +83,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most so many characters; what is left out at its end is marked."""
+    """Return a text of at most so many characters; what is left out at its end is marked."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -122,7 +122,7 @@ def at(site: Site | None) -> str:
 
 
 def kernel_name(name: str) -> str:
-    """The name of a kernel as C++ reports it, without its return type, its arguments and the namespaces of torch."""
+    """Shorten the name of a kernel in C++: without return type, arguments and the namespaces of torch."""
     for part in _NAMESPACES:
         name = name.replace(part, "")
     return name.partition("(")[0] or name
@@ -140,7 +140,7 @@ def function_name(site: Site) -> str:
 
 
 def missing_name(gap: Missing) -> str:
-    """The name of something that was not measured."""
+    """Return the name of something that was not measured."""
     title = _TOPICS.get(gap.topic, "")
     if not gap.item:
         return title
@@ -159,7 +159,7 @@ _TOPICS: Final[Mapping[Topic, str]] = {
 
 
 def host_state(blame: IdleBlame) -> str:
-    """The state of the host while the device was idle, in words. `the call` is the one at the site of the row."""
+    """Word what the host did while the device was idle. `the call` is the one at the site of the row."""
     if blame.state is HostState.AFTER_SYNC:
         return "after the sync" if blame.subject == "sync" else f"after the sync in the {blame.subject} call"
     near = _ORIGINS[blame.origin]
@@ -222,7 +222,7 @@ PERIODS: Final[Mapping[Period, str]] = {
 
 
 def input_part(part: InputPart) -> str:
-    """Name of a part of data loading, with the thread of the main process where it is not in a loader."""
+    """Return name of a part of data loading, with the thread of the main process where it is not in a loader."""
     return part.name + _CONTEXTS[part.context]
 
 
@@ -230,7 +230,7 @@ _CONTEXTS: Final = {"loader": "", "inline": ", outside of a loader", "own thread
 
 
 def step_text(step: StepDefinition | None) -> str:
-    """The definition of a step in a run, and how it was found; empty where a run has no steps."""
+    """Return the definition of a step in a run, and how it was found; empty where a run has no steps."""
     if step is None:
         return ""
     if step.kind is StepKind.WHOLE_TRACE:
@@ -269,7 +269,7 @@ def _in_turns(names: tuple[str, ...]) -> str:
 
 
 def _optimizer_steps(count: int) -> str:
-    """How often an optimizer stepped, if too rarely to define the steps."""
+    """Tell how often an optimizer stepped, if too rarely to define the steps."""
     return {0: "no optimizer stepped", 1: "an optimizer stepped only once"}.get(
         count, f"an optimizer stepped only {count:,} times"
     )

@@ -37,7 +37,7 @@ _SLOWED: Final = 1.05
 
 
 def main_timeline(report_input: ReportInput) -> TimelineChart | None:
-    """The timeline on the first screen: of a comparison and of a trace, which have one picture of their time.
+    """Return the timeline on the first screen: of a comparison and of a trace, which have one picture of their time.
 
     The first screen of a recorded run shows one step by its phases instead.
     """
@@ -46,7 +46,7 @@ def main_timeline(report_input: ReportInput) -> TimelineChart | None:
 
 
 def timeline_chart(sides: Sequence[ReportSide]) -> TimelineChart | None:
-    """The timeline of the sides whose detailed run has one, as long as a typical step of the fastest of them.
+    """Return the timeline of the sides whose detailed run has one, as long as a typical step of the fastest of them.
 
     None where no side has a device whose activities were recorded.
     """
@@ -72,7 +72,7 @@ def timeline_chart(sides: Sequence[ReportSide]) -> TimelineChart | None:
 
 
 def _legend(chart: TimelineChart) -> Iterator[tuple[str, str]]:
-    """The categories that take at least a thousandth of some track, those of the host first."""
+    """Yield the categories that take at least a thousandth of some track, those of the host first."""
     seen = {
         (kind.label, kind.tone)
         for group in chart.groups
@@ -87,7 +87,7 @@ def _legend(chart: TimelineChart) -> Iterator[tuple[str, str]]:
 
 
 def _length(timelines: Sequence[Timeline]) -> int:
-    """ns: a typical step of the side with the shortest one; its first events, where it has too many to be seen."""
+    """Return the ns of a typical step of the side with the shortest one; of its first events, if it has too many."""
     shortest = min(timelines, key=lambda timeline: timeline.step_length)
     length = shortest.step_length
     if length > shortest.length:
@@ -133,7 +133,7 @@ def _kind(event: TimelineEvent) -> TimelineKind:
 
 
 def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compared: bool) -> str:
-    """Which stretch of each side it is, how busy its device is, and how much recording slows the programs."""
+    """Tell which stretch of each side it is, how busy its device is, and how much recording slows the programs."""
     texts = [f"{_stretch(timeline, length)}{_works(side, timeline, length)}" for side, timeline in timelines]
     if compared:
         texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]

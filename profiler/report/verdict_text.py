@@ -103,7 +103,7 @@ def _late_gain(finding: Finding) -> str:
 
 
 def _sentence(finding: Finding, run: RunDiagnosis) -> str:
-    """A finding in a sentence; of time of which nothing is known, the reason too."""
+    """Return a finding in a sentence; of time of which nothing is known, the reason too."""
     if finding.rule.name == UNATTRIBUTED and run.unknown:
         return _unknown(run.unknown)
     step = "of the trace" if run.is_whole_trace else ""
@@ -189,7 +189,7 @@ def _busy_by_nvml(run: RunDiagnosis) -> Iterable[str]:
 
 
 def _step(run: RunDiagnosis) -> Iterable[str]:
-    """What else is known of a step: how much is unknown, whether the rest is small, and what long steps do."""
+    """Tell what else is known of a step: how much is unknown, whether the rest is small, and what long steps do."""
     findings = told(run.findings)
     # where there is a finding, it says what the step is spent on
     yield "" if findings or run.unknown else "The stack samples are too few to tell what takes the time of a step."
@@ -311,7 +311,7 @@ def _at_line(line: SpikeLine) -> str:
 
 
 def live_sentence(diagnosis: LiveDiagnosis) -> str:
-    """The limit of a running program, in one line."""
+    """Return the limit of a running program, in one line."""
     if diagnosis.limit is LiveLimit.UNKNOWN:
         return "not known yet: CPU use needs two readings"
     stalled = f"no step for {seconds(diagnosis.stalled)}; " if diagnosis.stalled is not None else ""
@@ -366,7 +366,7 @@ _LIVE_PARTS: Final[Mapping[str, str]] = {
 
 
 def live_findings(analysis: Analysis, whole: str = "") -> tuple[str, ...]:
-    """What the rules say about a running program so far, in shares of `whole`, and how many of them cannot judge it."""
+    """Tell what the rules say so far about a running program, in shares of `whole`, and which cannot judge it."""
     chosen = [each for each in told(analysis.findings) if each.has_cure][:2]
     with_core = f"{whole} in which it has a core" if whole else ""
     wholes = (with_core if left_out_text(each) else whole for each in chosen)

@@ -41,7 +41,7 @@ def write_comparison(comparison: Comparison, directory: Path) -> Path:
 
 
 def rendered(results: Results | RunCounts, form: str) -> str:
-    """The report of these results as one text in one of FORMATS."""
+    """Return the report of these results as one text in one of FORMATS."""
     if form == "json":
         from profiler.report.render import json
 
@@ -109,7 +109,7 @@ until they are trusted."""
 
 
 def first_screen_html(results: Results | RunCounts) -> str:
-    """The first screen as HTML for a notebook. A frame keeps the styles of the page and of the notebook apart."""
+    """Return the first screen as HTML for a notebook, in a frame that keeps the styles of both apart."""
     from profiler.report.build import build_report
     from profiler.report.render import html
 
@@ -205,7 +205,7 @@ _UNSEEN: Final = "What grows slowly, evaluations and checkpoints may lie outside
 
 
 def _step_line(run: Run, failure: str, *, has_steps: bool) -> str:
-    """The definition of a step, or why there is none; for a program that failed, how it failed."""
+    """Return the definition of a step, or why there is none; for a program that failed, how it failed."""
     if failure:
         scope = ": what follows is of the part before that" if has_steps else "; no step was seen"
         return f"the program {failure}{scope}"
@@ -215,7 +215,7 @@ def _step_line(run: Run, failure: str, *, has_steps: bool) -> str:
 
 
 def _unavailable(info: RunInfo) -> list[str]:
-    """Why something could not be recorded; a GPU that the program did not use is left out."""
+    """Tell why something could not be recorded; a GPU that the program did not use is left out."""
     no_gpu = info.facts.get("device") != "cuda" and not info.devices
     lines = []
     for status in info.collectors:
@@ -245,7 +245,7 @@ def _print_first_screen(run: Run, analyse: Callable[[Run], Analysis], lines: int
 
 
 def _first_screen(run: Run, analyse: Callable[[Run], Analysis]) -> FirstScreen | str:
-    """The first screen of the report, or why there is none: a large run is left to the commands that follow."""
+    """Return the first screen of the report, or why there is none: a large run is left to the commands that follow."""
     from profiler.report.build import build_report
 
     records = len(run.regions) + len(run.calls) + len(run.stacks) + len(run.activities) + len(run.steps)
@@ -258,6 +258,6 @@ def _first_screen(run: Run, analyse: Callable[[Run], Analysis]) -> FirstScreen |
 
 
 def next_commands(path: Path) -> str:
-    """The commands that show more of the run in `path`."""
+    """Return the commands that show more of the run in `path`."""
     run = shlex.quote(relative_path(path))
     return f"more: {called_as()} diagnose {run}\n      {called_as()} report {run}"

@@ -85,7 +85,7 @@ def limit_trace(run: Run, traced: Traced, limit: int) -> tuple[Run, Traced, tupl
 
 
 def render(run: Run, traced: Traced | None = None, left_out: tuple[LeftOut, ...] = ()) -> Iterator[str]:
-    """The file in chunks, in order of time; times are microseconds since the run began, exact to the nanosecond.
+    """Return the file in chunks, in order of time; times are microseconds since the run began, exact to the nanosecond.
 
     :param traced: the operators of torch's trace, which are in no table.
     :param left_out: what `limit_trace` left out, which the file mentions.
@@ -98,7 +98,7 @@ def render(run: Run, traced: Traced | None = None, left_out: tuple[LeftOut, ...]
 
 
 def microseconds(ns: int) -> str:
-    """123.456: exact, where a division would round."""
+    """Write 123.456 exactly, where a division would round."""
     integer, fraction = divmod(abs(ns), 1000)
     return f"{'-' if ns < 0 else ''}{integer}.{fraction:03d}"
 
@@ -155,7 +155,7 @@ class _Trace:
             yield self._stacks(samples, int(samples["pid"][0]), int(samples["tid"][0]))
 
     def _events(self, items: Iterator[_Item]) -> Iterator[str]:
-        """The text of every event. Ends wait in a heap; a slice inside another one is cut where that ends."""
+        """Yield the text of every event. Ends wait in a heap; a slice inside another one is cut where that ends."""
         waiting: list[tuple[int, int, str]] = []
         open_ends: dict[str, list[int]] = {}
         number = 0
@@ -215,7 +215,7 @@ class _Trace:
                 yield begin, -begin, _EVENT, track, self._arrow("s", pid, correlation, track)
 
     def _operators(self, traced: Traced) -> Iterator[_Item]:
-        """A track per thread: what torch ran in the window that its profiler traced, nested as it was called."""
+        """Yield a track per thread: what torch ran in the window that its profiler traced, nested as it was called."""
         names, kinds = [json.dumps(name) for name in traced.names], ("operator", "annotation")
         columns = ("begin", "end", "pid", "tid", "name", "annotation")
         for begin, end, pid, tid, name, annotation in rows(traced.operators, columns, outer_first(traced.operators)):
@@ -245,7 +245,7 @@ class _Trace:
             yield from self._counter(when, self._tracks.process(pid), self._name(name), value)
 
     def _samples(self) -> Iterator[_Item]:
-        """Samples of processes and the machine: levels, and not what only grows."""
+        """Yield samples of processes and the machine: levels, and not what only grows."""
         levels = {
             number: name
             for number, name in enumerate(self._run.names)
@@ -265,7 +265,7 @@ class _Trace:
             self._unwritable += 1
 
     def _stacks(self, table: Table, pid: int, tid: int) -> Iterator[_Item]:
-        """Samples of one thread as a chart: a frame that consecutive samples share is one slice."""
+        """Draw samples of one thread as a chart: a frame that consecutive samples share is one slice."""
         track = self._tracks.stacks(pid, tid)
         shown: tuple[Site, ...] = ()
         until = 0
@@ -294,13 +294,13 @@ def _frame(site: Site, track: str) -> str:
 def _rows_with_arrows(
     table: Table, columns: tuple[str, ...], counterpart: Table
 ) -> Iterator[tuple[tuple[Any, ...], bool]]:
-    """The rows of `table`, the outer ones first, each with whether an arrow ends at it (see `_arrow_ends`)."""
+    """Return the rows of `table`, the outer ones first, each with whether an arrow ends at it (see `_arrow_ends`)."""
     order, arrows = outer_first(table), _arrow_ends(table, counterpart)
     return zip(rows(table, columns, order), (arrow for (arrow,) in rows(arrows, ("arrow",), order)), strict=True)
 
 
 def _arrow_ends(table: Table, counterpart: Table) -> Table:
-    """A column `arrow`: whether an arrow ends at the row, the first of each correlation that both tables have.
+    """Return a column `arrow`: whether an arrow ends at the row, the first of each correlation that both tables have.
 
     One call may cause several activities, and a wait may name what it waited for; an arrow has one end on each side.
     """

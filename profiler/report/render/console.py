@@ -151,11 +151,11 @@ class _Printer(Terminal):
         }
 
     def draw(self, block: b.Block) -> None:
-        """One block."""
+        """Return one block."""
         self._drawings[type(block)](block)
 
     def first_screen(self, first: b.FirstScreen, lines: int = SCREEN) -> None:
-        """What limits the program, where, and what to do now, in so few details that it takes at most `lines` lines."""
+        """Draw a first screen in so few details that it takes at most `lines` lines."""
         for shorter, is_cut in _ever_shorter(first):
             with self.console.capture() as drawn:
                 self._first_screen(shorter, is_cut=is_cut)
@@ -203,13 +203,13 @@ class _Printer(Terminal):
             self._cut(f"{amount:>{width}}  {place.location}  {place.source}".rstrip())
 
     def _hang(self, text: str, indent: int) -> None:
-        """A paragraph whose later lines are indented."""
+        """Return a paragraph whose later lines are indented."""
         for number, line in enumerate(self.text(text[indent:]).wrap(self.console, self.width - indent)):
             line.rstrip()
             self.console.print(self.text(" " * indent if number else text[:indent]).append_text(line))
 
     def _cut(self, text: str, style: str = "") -> None:
-        """One line, which ends with an ellipsis where it is too long for the terminal; whole in a file and a pipe."""
+        """Print one line; cut it with an ellipsis where it is too long for a terminal, but not in a file or a pipe."""
         self._cut_text(self.text(text, style))
 
     def _cut_text(self, text: Text) -> None:
@@ -220,7 +220,7 @@ class _Printer(Terminal):
         self.console.print(text, soft_wrap=True)
 
     def _strip(self, block: b.PhaseStrip) -> None:
-        """The parts of a step as fills of a bar, what each fill stands for, and the bar after the change."""
+        """Return the parts of a step as fills of a bar, what each fill stands for, and the bar after the change."""
         whole, names = block.width(), [part.label for part in block.legend()]
         fills = dict(zip(names, cycle(_FILLS if self.unicode else _ASCII_FILLS), strict=False))
         longest = max(len(text) for strip in block.strips() for text in (strip.label, strip.change))
@@ -241,7 +241,7 @@ class _Printer(Terminal):
             self._cut_text(line.append_text(self.text(f"  {block.change}", "green")))
 
     def paragraph(self, text: str, style: str = "", *, wrap: bool = True) -> None:
-        """One paragraph; a path is not wrapped, so that it can be copied."""
+        """Return one paragraph; a path is not wrapped, so that it can be copied."""
         self.console.print(self.text(text, style), soft_wrap=not wrap)
 
     def _note(self, text: str) -> None:
@@ -263,7 +263,7 @@ class _Printer(Terminal):
             self.paragraph(f"    {code}", "cyan", wrap=False)
 
     def _grid(self, columns: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Text | str]]) -> None:
-        """A table with these titles; True: numbers."""
+        """Return a table with these titles; True: numbers."""
         self.console.print(self.table([TextColumn(title, number) for title, number in columns], rows))
 
     def _table(self, block: b.Table) -> None:
@@ -289,7 +289,7 @@ class _Printer(Terminal):
         self._note(block.note)
 
     def _sources(self, block: b.Table) -> None:
-        """The text of the lines in a table, below it, where a line has the whole width."""
+        """Return the text of the lines in a table, below it, where a line has the whole width."""
         cells = [cell for row in block.rows for cell in row if cell.source]
         pairs = [(cell.text.rpartition("/")[2] if cell.is_location else "", cell.source) for cell in cells]
         width = max((len(name) for name, _ in pairs), default=0)
@@ -308,7 +308,7 @@ class _Printer(Terminal):
         return value
 
     def _location(self, cell: b.Cell) -> Text:
-        """file:line in one piece, with its folders and its function where there is room for them."""
+        """Write file:line in one piece, with its folders and its function where there is room for them."""
         name, room = cell.text.rpartition("/")[2], round(_LOCATION * self.width)
         longer = ((cell.text, cell.note), (name, cell.note)) if self.width >= _WIDE else ()
         fitting = (pair for pair in longer if len("  ".join(pair)) <= room)
@@ -316,7 +316,7 @@ class _Printer(Terminal):
         return self.text(text).append_text(self.text(f"  {note}" if note else "", "dim"))
 
     def _bars(self, block: b.StackedBars) -> None:
-        """A row per category and a column per bar: readable without colour, where a stacked bar is not."""
+        """Return a row per category and a column per bar: readable without colour, where a stacked bar is not."""
         room = (self.width - _LABEL) // max(1, len(block.bars)) - 2
         self.paragraph(block.caption, "bold")
         head = self.text("".ljust(_LABEL))
@@ -355,7 +355,7 @@ class _Printer(Terminal):
         self._note(block.note)
 
     def _waterfall(self, block: b.Waterfall) -> None:
-        """A line per step, the last on top, as in the page; the interval where there is room for it."""
+        """Return a line per step, the last on top, as in the page; the interval where there is room for it."""
         labels = min(max((len(stair.label) for stair in block.stairs), default=0), self.width // 3)
         values = [self.text(self._factor(stair)).plain for stair in block.stairs]
         room = max(8, min(60, self.width - labels - max(map(len, values), default=0) - 4))
@@ -382,7 +382,7 @@ class _Printer(Terminal):
         self._grid((("own", True), ("frame", False), ("at", False), ("with callees", True)), rows)
 
     def _timeline(self, block: b.TimelineChart) -> None:
-        """A line of fills for each track, and what each fill stands for; idle time is left free."""
+        """Return a line of fills for each track, and what each fill stands for; idle time is left free."""
         fills = dict(zip((tone for _, tone in block.legend), _FILLS if self.unicode else _ASCII_FILLS, strict=False))
         labels = [(track, f"{group.label} {track.label}".lstrip()) for group in block.groups for track in group.tracks]
         margin = min(max(len(label) for _, label in labels), self.width // 3) + 2
@@ -398,7 +398,7 @@ class _Printer(Terminal):
         self._note(block.note)
 
     def _legend(self, entries: Iterable[tuple[str, str, str]]) -> None:
-        """Label, tone and fill of each part, on as few lines as possible."""
+        """Return label, tone and fill of each part, on as few lines as possible."""
         lines = [self.text("")]
         for label, tone, fill in entries:
             entry = self.text(fill, COLOURS.get(tone, "")).append_text(self.text(f" {label}"))

@@ -50,12 +50,12 @@ Scale = Callable[[float], float]
 
 
 def lines(block: Lines) -> tuple[str, ...]:
-    """One SVG for each panel."""
+    """Return one SVG for each panel."""
     return tuple(_panel(block, panel) for panel in block.panels)
 
 
 def _limits(block: Lines, panel: Panel) -> tuple[float, float, float]:
-    """Both ends of the x axis and the upper one of y, with room beyond the last of single measurements."""
+    """Return both ends of the x axis and the upper one of y, with room beyond the last of single measurements."""
     curves = [curve for item in ((panel,) if block.separate_x else block.panels) for curve in item.curves]
     x_max = max((max(curve.x) for curve in curves if curve.x), default=1.0) or 1.0
     y_max = block.y_max or 1.05 * block.y_limit(panel) or 1.0
@@ -95,7 +95,7 @@ def _panel(block: Lines, panel: Panel) -> str:
 
 
 def _curve(curve: Curve, x: Scale, y: Scale, filled_to: float | None) -> Iterable[str]:
-    """A line with the ranges of its points; its area where it is the only one, down to `filled_to`."""
+    """Yield a line with the ranges of its points; its area where it is the only one, down to `filled_to`."""
     if not curve.x:
         return
     tone = _tone(curve.tone)
@@ -111,7 +111,7 @@ def _curve(curve: Curve, x: Scale, y: Scale, filled_to: float | None) -> Iterabl
 
 
 def intervals(block: IntervalChart) -> str:
-    """Dots of every observation, the range as a bar, the estimate as a line, a row each."""
+    """Draw a row for each: its observations as dots, the range as a bar, the estimate as a line."""
     above = 4 + _LEVEL * len(block.levels)
     bottom = above + _ROW * len(block.rows) + 2
     x, ticks = _scale(block)
@@ -142,7 +142,7 @@ def _interval_row(row: Interval, x: Scale, y: float) -> Iterable[str]:
 
 
 def _scale(block: IntervalChart) -> tuple[Scale, list[float]]:
-    """The position of a value, and the values of the ticks."""
+    """Return the position of a value, and the values of the ticks."""
     everything = [v for row in block.rows for v in (*row.dots, row.value, row.low, row.high) if v is not None]
     everything += [level.value for level in block.levels]
     low, high = min(everything), max(everything)
@@ -158,7 +158,7 @@ def _scale(block: IntervalChart) -> tuple[Scale, list[float]]:
 
 
 def round_ticks(low: float, high: float, most: int, *, least: float = 0.0) -> list[float]:
-    """At most `most` + 1 multiples of a round step between both ends.
+    """Return at most `most` + 1 multiples of a round step between both ends.
 
     :param least: the least step; 1 for numbered things.
     """
@@ -178,12 +178,12 @@ def _tone(tone: str) -> str:
 
 
 def _n(value: float) -> str:
-    """A tenth of a pixel is enough for a line."""
+    """Return a tenth of a pixel is enough for a line."""
     return f"{round(value, 1):g}"
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """A line through the points, in relative steps; level stretches are one step."""
+    """Return a line through the points, in relative steps; level stretches are one step."""
     tenths = [(round(10 * x), round(10 * y)) for x, y in points]
     (x, y), steps = tenths[0], []
     for index, (to_x, to_y) in enumerate(tenths[1:], 1):
@@ -227,7 +227,7 @@ ColumnRun = tuple[int, int, str]
 
 
 def cell_runs(track: TimelineTrack, tones: Sequence[str], length: int, cells: int = CELLS) -> list[ColumnRun]:
-    """Runs of columns with one tone.
+    """Return runs of columns with one tone.
 
     A column that several parts share has the tone with the largest share of it; none where most of it is idle.
     """
@@ -267,7 +267,7 @@ def cell_runs(track: TimelineTrack, tones: Sequence[str], length: int, cells: in
 
 
 def paths(track: TimelineTrack, chart: TimelineChart) -> Iterator[tuple[str, str]]:
-    """Tone and SVG path of each category of a track: thick strokes, and the moves between them, in columns."""
+    """Yield tone and SVG path of each category of a track: thick strokes, and the moves between them, in columns."""
     parts: dict[str, list[str]] = {}
     ends: dict[str, int] = {}
     for first, last, tone in cell_runs(track, [kind.tone for kind in chart.kinds], chart.length):
@@ -279,7 +279,7 @@ def paths(track: TimelineTrack, chart: TimelineChart) -> Iterator[tuple[str, str
 
 
 def ticks(length: int) -> list[tuple[float, str]]:
-    """Round times of the axis: the share of the length, and the text; the first one names the unit."""
+    """Return round times of the axis: the share of the length, and the text; the first one names the unit."""
     size, unit = next(((size, unit) for size, unit in _UNITS if length >= size), _UNITS[-1])
     value = length / size
     step = round_step(value / _MOST_TICKS)
@@ -290,7 +290,7 @@ def ticks(length: int) -> list[tuple[float, str]]:
 
 
 def script_data(chart: TimelineChart) -> str:
-    """The events for the page's script, as JSON that is compressed and written in base64.
+    """Return the events for the page's script, as JSON that is compressed and written in base64.
 
     A track is the name of its idle time, and three columns: the gap before each event and its length in ns, its kind.
     """
@@ -309,7 +309,7 @@ def _columns(track: TimelineTrack) -> tuple[list[int], list[int], tuple[int, ...
 
 
 def text_rows(chart: TimelineChart) -> list[tuple[str, str, str]]:
-    """Program, track, and the shares of its categories: for outputs without pictures."""
+    """Return program, track, and the shares of its categories: for outputs without pictures."""
     return [
         (
             group.label,

@@ -61,7 +61,7 @@ _SLOT: Final = 24
 
 
 def render(report: b.Report) -> str:
-    """The complete page; the same report gives the same bytes."""
+    """Return the complete page; the same report gives the same bytes."""
     template, css, js = _page()
     footnotes: dict[str, int] = {}
     """Each reason why something was not measured, in the order of the page, and its number."""
@@ -71,7 +71,7 @@ def render(report: b.Report) -> str:
 
 @functools.cache
 def _page() -> tuple[jinja2.Template, Markup, Markup]:
-    """The template of a page, its style sheet and its script; compiling the template takes longer than rendering it."""
+    """Return the template of a page, its style sheet and its script; compiling it takes longer than rendering."""
     import jinja2
     from markupsafe import Markup
 
@@ -117,13 +117,13 @@ def _page() -> tuple[jinja2.Template, Markup, Markup]:
 
 
 def split_path(cell: b.Cell) -> tuple[str, str]:
-    """The folders of a location, which a narrow table leaves out, and the rest of it; of other code all is the rest."""
+    """Split a location into its folders, which a narrow table leaves out, and the rest; other code is all rest."""
     folders, slash, name = cell.text.rpartition("/") if cell.is_location else ("", "", cell.text)
     return folders + slash, name
 
 
 def rows_at_first(table: b.Table, *, is_one_of_several: bool = False) -> int:
-    """How many rows of a table a page shows before a reader asks for all of them.
+    """Tell how many rows of a table a page shows before a reader asks for all of them.
 
     :param is_one_of_several: its section has such a table for each side.
     """
@@ -149,12 +149,12 @@ def _has_code(table: b.Table) -> bool:
 
 
 def has_several_tables(section: b.Section) -> bool:
-    """Whether a section has several tables with lines of code, as where sides have few lines in common."""
+    """Tell whether a section has several tables with lines of code, as where sides have few lines in common."""
     return sum(isinstance(block, b.Table) and _has_code(block) for block in section.blocks) > 1
 
 
 def unit_widths(table: b.Table) -> tuple[str, ...]:
-    """The class of each column for its longest unit, so that its numbers align; empty without units."""
+    """Return the class of each column for its longest unit, so that its numbers align; empty without units."""
     columns = zip(*table.rows, strict=True) if table.rows else ((),) * len(table.columns)
     longest = [max((len(cell.unit) for cell in column if not cell.missing), default=0) for column in columns]
     return tuple(f" w{min(length, _LONGEST_UNIT)}" if length else "" for length in longest)
@@ -172,7 +172,7 @@ class PhoneLayout:
 
 
 def phone_layout(table: b.Table) -> PhoneLayout | None:
-    """The layout for a phone; None for a table that fits, as tables of two columns always do."""
+    """Return the layout for a phone; None for a table that fits, as tables of two columns always do."""
     if len(table.columns) < 3 or _table_width(table) <= _PHONE:
         return None
     short = tuple(
@@ -185,7 +185,7 @@ def phone_layout(table: b.Table) -> PhoneLayout | None:
 
 
 def is_wide(block: b.Block) -> bool:
-    """Whether a block spans both columns of a group on a wide page."""
+    """Tell whether a block spans both columns of a group on a wide page."""
     return isinstance(block, b.TimelineChart | b.Waterfall) or (
         isinstance(block, b.Table) and _table_width(block) > _HALF_PAGE
     )
@@ -203,12 +203,12 @@ def _columns(table: b.Table) -> Iterator[tuple[b.Column, list[b.Cell]]]:
 
 
 def _table_width(table: b.Table) -> float:
-    """The least width of a table in CSS pixels."""
+    """Return the least width of a table in CSS pixels."""
     return sum(_min_width(column, cells, first=not index) for index, (column, cells) in enumerate(_columns(table)))
 
 
 def _min_width(column: b.Column, cells: list[b.Cell], *, first: bool) -> float:
-    """The least width of a column: numbers stay in one piece, text breaks between words, a head ends before units."""
+    """Return the least width of a column: numbers stay in one piece, text breaks between words."""
     unit = max((len(cell.unit) for cell in cells), default=0) if column.number else 0
     width = max(_longest_word(column.title) * _HEAD_LETTER + unit * _LETTER, _SIDE if column.tone else 0)
     for cell in cells:
@@ -228,7 +228,7 @@ def _longest_word(text: str) -> int:
 
 
 def share_of_row(table: b.Table, row: tuple[b.Cell, ...]) -> float | None:
-    """The length of a card's bar, 0 to 1: its share, in a table with one column of bars."""
+    """Return the length of a card's bar, 0 to 1: its share, in a table with one column of bars."""
     shares = [index for index, column in enumerate(table.columns) if column.bar]
     if len(shares) != 1 or len(row) <= shares[0]:
         return None
@@ -254,7 +254,7 @@ class Rectangle:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The label, the value, and a line for each frame: of a chain with its name."""
+        """Return the label, the value, and a line for each frame: of a chain with its name."""
         names = [""] if len(self.frames) == 1 else [frame.label for frame in self.frames]
         parts = zip(names, self.frames, strict=True)
         places = ("  ".join(filter(None, (name, frame.where, frame.source))) for name, frame in parts)
@@ -262,7 +262,7 @@ class Rectangle:
 
 
 def flame_layout(root: b.Frame, limit: int = MAX_FRAMES) -> tuple[Rectangle, ...]:
-    """Boxes of the widest frames, callers before callees; a chain of calls is one box.
+    """Return boxes of the widest frames, callers before callees; a chain of calls is one box.
 
     Breadth first by width: stacks may be of any depth, and the narrowest frames are left out.
     """
@@ -285,7 +285,7 @@ def flame_layout(root: b.Frame, limit: int = MAX_FRAMES) -> tuple[Rectangle, ...
 
 
 def _chain(frame: b.Frame) -> tuple[b.Frame, ...]:
-    """The frame, and the frames below it as long as each has one callee, which takes its time and has its colour."""
+    """Return the frame and those below it, as long as each has one callee with the same time and colour."""
     chain = [frame]
     while len(chain) < MAX_CHAIN and len(frame.children) == 1:
         (child,) = frame.children
@@ -297,7 +297,7 @@ def _chain(frame: b.Frame) -> tuple[b.Frame, ...]:
 
 
 def flame_tint(frame: b.Frame, difference: bool) -> str:
-    """CSS class of a frame's colour: by its file, or in a difference by its lean."""
+    """Return the CSS class of a frame's colour: by its file, or in a difference by its lean."""
     if difference:
         return f"lean{round(frame.lean * LEANS)}"
     file = frame.where.rpartition(":")[0]

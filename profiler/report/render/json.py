@@ -47,17 +47,17 @@ WORDS: Final = ("title", "evidence", "fix", "code")
 
 
 def compare_json(comparison: Comparison) -> dict[str, Any]:
-    """The JSON report of a comparison; the first side is the baseline."""
+    """Return the JSON report of a comparison; the first side is the baseline."""
     return _document(COMPARISON_SCHEMA, comparison, changes=[*_changes(comparison)])
 
 
 def analysis_json(analysis: Analysis) -> dict[str, Any]:
-    """The JSON report of one run."""
+    """Return the JSON report of one run."""
     return _document(RUN_SCHEMA, analysis)
 
 
 def _document(schema: str, results: Results, **more: Any) -> dict[str, Any]:
-    """The fields of the results, and the keys that sections add; a section that fails is left out."""
+    """Return the fields of the results, and the keys that sections add; a section that fails is left out."""
     report_input = ReportInput.from_results(results)
     document = {"schema": schema, "device": report_input.devices, **values_of(results), **more}
     for plugin in section_plugins():
@@ -67,7 +67,7 @@ def _document(schema: str, results: Results, **more: Any) -> dict[str, Any]:
 
 
 def _changes(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """What became of the findings about the baseline on each other side, where both have a breakdown pass."""
+    """Tell what became of the findings about the baseline on each other side, where both have a breakdown pass."""
     judged = {side.label: side.detail.judged if side.detail else None for side in comparison.sides}
     base, *others = judged
     for label in others:
@@ -77,23 +77,23 @@ def _changes(comparison: Comparison) -> Iterator[dict[str, Any]]:
 
 
 def render(document: Mapping[str, Any]) -> str:
-    """Strict JSON text of a document of this module."""
+    """Return strict JSON text of a document of this module."""
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def complete(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document in plain values, with `not_measured`: the path of a null -> its reason."""
+    """Return the document in plain values, with `not_measured`: the path of a null -> its reason."""
     reasons: dict[str, str] = {}
     return {**_plain(document, "", reasons), "not_measured": reasons}
 
 
 def clean(value: Any) -> Any:
-    """Plain values of JSON. Text has no control characters and lone surrogates, which some readers of JSON refuse."""
+    """Return plain values of JSON, without control characters and lone surrogates, which some readers refuse."""
     return _plain(value, "", {})
 
 
 def values_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass without LEFT_OUT.
+    """Return the fields of a dataclass without LEFT_OUT.
 
     A finding also has its words, because only its rule can make them. A ledger lacks cells that are too small to
     matter, of which there are thousands.
@@ -110,7 +110,7 @@ def values_of(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any, path: str, reasons: dict[str, str]) -> Any:
-    """A value as JSON has it; the reasons of its nulls are added to `reasons`."""
+    """Return a value as JSON has it; the reasons of its nulls are added to `reasons`."""
     match value:
         case Notice():
             return plain(describe(value))

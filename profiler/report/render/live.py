@@ -44,7 +44,7 @@ def live_view(
     unicode: bool = True,
     leave: str = "",
 ) -> Group:
-    """Program, verdict, findings, steps, CPU, memory, GPUs, workers, and the busiest threads.
+    """Return program, verdict, findings, steps, CPU, memory, GPUs, workers, and the busiest threads.
 
     :param leave: how the view is left, in its last line.
     :param height: lines of the terminal; None: as many as ten threads take.
@@ -83,7 +83,7 @@ class _View(Terminal):
     """The parts of a live view."""
 
     def head(self, snapshot: Snapshot) -> Text:
-        """Program, PID, time and level, in one line as far as there is room."""
+        """Return program, PID, time and level, in one line as far as there is room."""
         watched = snapshot.watched
         facts = [f"pid {watched.pid}"]
         if snapshot.ran is not None:
@@ -157,7 +157,7 @@ class _View(Terminal):
         return self.text(bar(part, _BAR, unicode=self.unicode), colour)
 
     def threads(self, snapshot: Snapshot, limit: int) -> Table:
-        """The busiest threads in rows."""
+        """Return the busiest threads in rows."""
         workers = {worker.pid for worker in snapshot.workers}
 
         def name(use: ThreadUse) -> Text:
@@ -206,7 +206,7 @@ def _watts(number: float) -> str:
 
 
 def _duration(number: float) -> str:
-    """12 s, 2 min 05 s, 3 h 02 min: it changes once a second."""
+    """Write 12 s, 2 min 05 s, 3 h 02 min: it changes once a second."""
     if number < 3600:
         return seconds(number) if number >= 60 else f"{number:.0f} s"
     minutes = round(number / 60)

@@ -18,7 +18,7 @@ _BAR = 20
 
 
 def render(report: b.Report) -> str:
-    """The report as one Markdown text."""
+    """Return the report as one Markdown text."""
     parts = [f"# {escape(report.title)}", escape(report.subtitle)]
     if report.first is not None:
         parts = [f"# {escape(report.first.headline.text)}", *first_screen(report.first)]
@@ -29,7 +29,7 @@ def render(report: b.Report) -> str:
 
 
 def escape(text: str) -> str:
-    """Text without markup, HTML, links or the end of a table's cell."""
+    """Return text without markup, HTML, links or the end of a table's cell."""
     safe = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     safe = re.sub(r"([\\`*_\[\]|~$#!])", r"\\\1", safe)
     # a bare address would become a link
@@ -37,13 +37,13 @@ def escape(text: str) -> str:
 
 
 def draw(block: b.Block, level: int) -> str:
-    """One block."""
+    """Return one block."""
     drawing: Callable[[Any, int], str] = _DRAWINGS[type(block)]
     return drawing(block, level)
 
 
 def first_screen(first: b.FirstScreen) -> Iterable[str]:
-    """All of the first screen below its headline."""
+    """Yield all of the first screen below its headline."""
     yield escape(first.context_line())
     yield escape(" ".join(first.why))
     yield "\n".join(f"- {escape(chip.detail or chip.text)}" for chip in first.chips)
@@ -156,7 +156,7 @@ def _intervals(block: b.IntervalChart, _: int) -> str:
 
 
 def _waterfall(block: b.Waterfall, _: int) -> str:
-    """Steps in the order in which they are taken; bars of characters on the common logarithmic axis."""
+    """Draw steps in the order in which they are taken, as bars of characters on one logarithmic axis."""
     rows = [
         (
             row.stair.label + (f" ({row.stair.note})" if row.stair.note else ""),

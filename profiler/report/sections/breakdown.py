@@ -55,7 +55,7 @@ _HOST_SHARES: Final = "Shares of a step's host time"
     brief=lambda report_input: share_bars(report_input.sides, _HOST_SHARES),
 )
 def breakdown(report_input: ReportInput) -> Iterator[Block]:
-    """The numbers; of a comparison without a timeline, whose colours show them, bars as shares too."""
+    """Show the numbers; of a comparison without a timeline, whose colours show them, bars as shares too."""
     sides = report_input.sides
     absent = [side for side in sides if not side.detailed.breakdown]
     if len(absent) < len(sides):
@@ -71,14 +71,14 @@ def _measures(side: ReportSide, device: bool) -> Mapping[str, Measure]:
 
 
 def _category_names(sides: Iterable[ReportSide], *, device: bool = False) -> tuple[str, ...]:
-    """The categories that any side has, in their standard order."""
+    """Return the categories that any side has, in their standard order."""
     standard = DEVICE_CATEGORIES if device else HOST_CATEGORIES
     present = {name for side in sides for name in _measures(side, device)}
     return (*(name for name in standard if name in present), *sorted(present.difference(standard)))
 
 
 def share_bars(sides: tuple[ReportSide, ...], caption: str, *, device: bool = False) -> Iterator[StackedBars]:
-    """The breakdown of the host's or the device's time as shares, or nothing where no side has one."""
+    """Yield the breakdown of the host's or the device's time as shares, or nothing where no side has one."""
     bars = []
     for side in sides:
         measured = _measures(side, device)
@@ -96,7 +96,7 @@ def share_bars(sides: tuple[ReportSide, ...], caption: str, *, device: bool = Fa
 
 
 def slowdown_note(sides: tuple[ReportSide, ...]) -> str:
-    """How much slower the breakdown pass was, per side; empty for a single run."""
+    """Tell how much slower the breakdown pass was, per side; empty for a single run."""
     slow, unknown = [], dict[str, list[str]]()
     for side in sides:
         if side.slowdown is None:
@@ -167,7 +167,7 @@ def _side_fields(side: ReportSide) -> tuple[Field[str], Field[str]]:
 
 
 def _function_cell(site: Site | None) -> Cell:
-    """A function of the program, and where it begins: its hook knows no other line, and the slow one may be another."""
+    """Name a function, and where it begins: its hook knows no other line, and the slow one may be another."""
     if site is None:
         return Cell(NOTHING)
     begin = f"begins at {short_site(site)}"
@@ -184,15 +184,15 @@ _INPUT_FIELDS = (
     Field[InputPart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
 )
 _INPUT_NOTE = (
-    "Workers have the seconds of all of them for each step of the training process, and the share of their own time. "
-    "The main process has the share of the step."
+    "For workers: seconds of all workers for each step, and the share of their own time. "
+    "For the main process: the share of the step."
 )
 _MAIN_INPUT_NOTE = "Shares of the step."
 
 
 @section("input", "Where the time of data loading goes", 35, "time")
 def input_time(report_input: ReportInput) -> Iterator[Block]:
-    """The parts of data loading; what would make it faster is among the findings."""
+    """Show the parts of data loading; what would make it faster is among the findings."""
     known = [side for side in report_input.sides if side.detailed.input]
     for sides in in_one_table(known, lambda side: side.detailed.input, _input_key):
         caption = "parts of data loading, per step"
@@ -223,7 +223,7 @@ def _brief(report_input: ReportInput) -> Iterator[Block]:
 
 @section("ranks", "Ranks", 25, "time", brief=_brief)
 def ranks(report_input: ReportInput) -> Iterator[Block]:
-    """Sentences on the late ranks, a bar for each rank, and the numbers behind them."""
+    """Show sentences on the late ranks, a bar for each rank, and the numbers behind them."""
     ledger = _ledger(report_input)
     if ledger is None:
         return

@@ -41,14 +41,14 @@ _SMALLEST_CATEGORY = 0.1
 
 
 def callee_cell(line: LineCost) -> b.Cell:
-    """The function that a line calls, with its module or class; the title has the full name."""
+    """Return the function that a line calls, with its module or class; the title has the full name."""
     if not line.calls:
         return b.Cell(b.NOTHING)
     return b.Cell(".".join(line.calls.replace("<locals>.", "").split(".")[-2:]), title=line.calls, code=True)
 
 
 def _categories(line: LineCost) -> b.Cell:
-    """The categories of a line, the largest first: `compute 80%, python 20%`."""
+    """Return the categories of a line, the largest first: `compute 80%, python 20%`."""
     total = sum(line.categories.values()) or 1.0
     ranked = sorted(((name, value / total) for name, value in line.categories.items()), key=lambda item: -item[1])
     shown = [(name, share) for name, share in ranked if share >= _SMALLEST_CATEGORY] or ranked[:1]
@@ -66,7 +66,7 @@ _BRIEF_FIELDS = (
 
 
 def _with_callee(cell: b.Cell, line: LineCost) -> b.Cell:
-    """What the line is, and below it the function in which it spends its time: half a page has no column for that."""
+    """Add the function in which a line spends its time, for which half a page has no column."""
     return replace(cell, note=f"in {callee_cell(line).text}") if line.calls else cell
 
 
@@ -95,7 +95,7 @@ _COMPARED_FIELDS = (
 
 
 def _brief_lines(report_input: ReportInput) -> Iterator[b.Block]:
-    """The parts and lines of the first side that has them, unless both stand compared below the verdict."""
+    """Yield the parts and lines of the first side that has them, unless both stand compared below the verdict."""
     sides = report_input.sides
     if not (list(compare_phases(sides)) and list(compare_lines(sides))):
         first = next(side for side in sides if side.detailed.lines)
@@ -113,7 +113,7 @@ def _brief_lines(report_input: ReportInput) -> Iterator[b.Block]:
 
 @section("lines", "Time by line", 32, "code", brief=_brief_lines)
 def lines(report_input: ReportInput) -> Iterator[b.Block]:
-    """The lines of each side. Without stack samples there are none; the section with the flame graph says why."""
+    """Show the lines of each side. Without stack samples there are none; the section with the flame graph says why."""
     sides = [side for side in report_input.sides if side.detailed.lines]
     tables = list(map(_lines_table, in_one_table(sides, _shown_lines, _line_key)))
     yield from tables[:-1]
@@ -138,7 +138,7 @@ _LINES_NOTE = "Shares of a step of the training thread, with 95% intervals from 
 
 
 def _lines_table(sides: Sequence[ReportSide]) -> b.Table:
-    """The lines with most time; of several sides in one table, each with what it is there."""
+    """Return the lines with most time; of several sides in one table, each with what it is there."""
     several, notes = len(sides) > 1, list[str]()
     for side in sides:
         costs, of = side.detailed.lines, f"{side.label}: " * several
@@ -155,7 +155,7 @@ def _lines_table(sides: Sequence[ReportSide]) -> b.Table:
 
 
 def compare_phases(sides: tuple[ReportSide, ...]) -> Iterator[b.Table]:
-    """The parts of a step of all sides in seconds; nothing unless the parts of every side are known."""
+    """Yield the parts of a step of all sides in seconds; nothing unless the parts of every side are known."""
     seconds = [{phase.name: phase.seconds_per_step for phase in side.detailed.phases} for side in sides]
     if len(sides) < 2 or not all(seconds):
         return
@@ -184,7 +184,7 @@ _SIDE_LINE_FIELDS = (
 
 
 def compare_lines(sides: tuple[ReportSide, ...]) -> Iterator[b.Table]:
-    """The lines with most time of each side: two sides beside each other, more of them below each other.
+    """Yield the lines with most time of each side: two sides beside each other, more of them below each other.
 
     Lines are not matched: an edited program has other numbers for the same lines.
     """
@@ -237,7 +237,7 @@ _THREADS_NOTE = (
 
 
 def _threads_summary(report_input: ReportInput) -> Iterator[b.Block]:
-    """A sentence per thread of a running job, and the lines of all threads."""
+    """Yield a sentence per thread of a running job, and the lines of all threads."""
     analysis = report_input.analysis
     if analysis is not None and analysis.threads:
         if analysis.info.state == "attached":
@@ -254,7 +254,7 @@ def _brief_threads(report_input: ReportInput) -> Iterator[b.Block]:
 
 @section("doing", "What each thread was doing", 28, "code", brief=_brief_threads)
 def threads(report_input: ReportInput) -> Iterator[b.Block]:
-    """The states of each thread while it was sampled; nothing where no stacks were sampled, and for comparisons."""
+    """Show the states of each sampled thread; nothing without stack samples, and for comparisons."""
     yield from _threads_summary(report_input)
     if report_input.analysis is not None and (activities := report_input.analysis.threads):
         yield make_table("Shares of the sampled time", _THREAD_FIELDS, activities, _THREADS_NOTE)
@@ -310,7 +310,7 @@ def _main_state(line: LineCost) -> b.Cell:
 
 
 def _thread_of_line(row: _ThreadLine) -> b.Cell:
-    """The thread's name, in the first of its rows."""
+    """Return the thread's name, in the first of its rows."""
     thread, line = row
     name = _thread_name(thread)
     return name if line is thread.lines[0] else b.Cell("", title=name.text)
@@ -339,7 +339,7 @@ Node = TypeVar("Node", FlameNode, FlameDiff)
 
 @section("flame", "Flame graphs", 80, "code")
 def flame_graphs(report_input: ReportInput) -> Iterator[b.Block]:
-    """A graph for each side that has stacks, then the difference, unless a slope chart of functions shows it."""
+    """Show a graph for each side that has stacks, then the difference, unless a slope chart of functions shows it."""
     last = max((n for n, side in enumerate(report_input.sides) if side.detailed.flame), default=0)
     for number, side in enumerate(report_input.sides):
         root = side.detailed.flame
@@ -358,7 +358,7 @@ _SLOPES = 6
 
 
 def _slopes(report_input: ReportInput) -> b.Block:
-    """The functions with most time on both sides, which differ many times.
+    """Return the functions with most time on both sides, which differ many times.
 
     Sides that have no function in common are told as such: every frame of their difference would have one colour.
     """
@@ -448,7 +448,7 @@ def _flame_difference(report_input: ReportInput, root: FlameDiff) -> Iterator[b.
 def _frames(
     root: Node, value: Callable[[Node], float], frame: Callable[[Node, tuple[b.Frame, ...]], b.Frame]
 ) -> b.Frame:
-    """The tree of frames, the widest children first, without those that are too narrow or too deep to be seen."""
+    """Return the tree of frames, the widest children first, without what is too narrow or too deep to be seen."""
     smallest = value(root) * _SMALLEST_FRAME
 
     def convert(node: Node, depth: int) -> b.Frame:

@@ -78,7 +78,7 @@ def environment(report_input: ReportInput) -> Iterator[Block]:
 
 
 def _without_same_folder(commands: Sequence[str]) -> list[str]:
-    """The commands without the folder of their program, if all have the same one.
+    """Return the commands without the folder of their program, if all have the same one.
 
     In half a page, a path to Python would leave no room for what differs. A folder that differs is what differs.
     """
@@ -96,7 +96,7 @@ def _value_text(name: str, value: str) -> str:
 
 
 def _environment_rows(info: RunInfo) -> tuple[tuple[str, str], ...]:
-    """Name and value of each fact that a manifest states about the machine and the program."""
+    """Return name and value of each fact that a manifest states about the machine and the program."""
     facts = {name: value for name, value in info.facts.items() if name not in _DEVICE_FACTS}
     return (
         ("device", stated_device(info.facts, info.devices)),

@@ -33,7 +33,7 @@ _LOG_SPAN = 4.0
 
 @section("throughput", "Throughput", 36, "time")
 def throughput(report_input: ReportInput) -> Iterator[Block]:
-    """Every run and pair behind the rates of the sides, and the launch-overhead floor."""
+    """Show every run and pair behind the rates of the sides, and the launch-overhead floor."""
     comparison, sides = report_input.comparison, report_input.sides
     if comparison is None:
         return
@@ -72,7 +72,7 @@ def _values(side: ReportSide, rate: str) -> tuple[float, ...]:
 
 
 def _is_wide(rows: list[Interval]) -> bool:
-    """Whether the dots span so much that a logarithmic axis reads better."""
+    """Tell whether the dots span so much that a logarithmic axis reads better."""
     dots = [dot for row in rows for dot in row.dots]
     return min(dots) > 0 and max(dots) / min(dots) > _LOG_SPAN
 
@@ -129,7 +129,7 @@ _SPIKE_FIELDS = (
 
 @section("spikes", "Long steps", 33, "time")
 def long_steps(report_input: ReportInput) -> Iterator[Block]:
-    """Steps that take much longer than the others, and the lines in which their extra time is."""
+    """Show steps that take much longer than the others, and the lines in which their extra time is."""
     rows = [(side, spikes) for side in report_input.sides if (spikes := side.detailed.spikes)]
     if rows:
         caption = "Steps of more than twice the median, or 1.25 times with a checkpoint"

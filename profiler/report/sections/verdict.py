@@ -65,7 +65,7 @@ def _brief(report_input: ReportInput) -> Iterator[Block]:
 
 @section("numbers", "In numbers", 11, "time", brief=_brief)
 def numbers(report_input: ReportInput) -> Iterator[Block]:
-    """The key measures of a run; of a comparison what the sides measure, and the ratios."""
+    """Show the key measures of a run; of a comparison what the sides measure, and the ratios."""
     if not report_input.without_steps:
         yield from _tables(report_input)
 
@@ -91,7 +91,7 @@ def _tables(report_input: ReportInput) -> Iterator[Table]:
 
 
 def _qualifications(report_input: ReportInput) -> Iterator[Block]:
-    """What qualifies the verdict: programs that ended early, sides that do not compare, a noisy machine."""
+    """Tell what qualifies the verdict: programs that ended early, sides that do not compare, a noisy machine."""
     comparison, analysis = report_input.comparison, report_input.analysis
     if comparison is not None:
         yield from _comparison_warnings(comparison)
@@ -114,7 +114,7 @@ def _qualifications(report_input: ReportInput) -> Iterator[Block]:
 
 @section("verdict", "The verdict in full", 10, "evidence", brief=_qualifications)
 def verdict(report_input: ReportInput) -> Iterator[Block]:
-    """All sentences of the verdict, and what qualifies it."""
+    """Show all sentences of the verdict, and what qualifies it."""
     analysis = report_input.analysis  # the sentences of a comparison are those of its tables
     sentences = (analysis.headline or analysis.verdict, *analysis.details) if analysis is not None else ()
     if any(sentences) and not report_input.failed_before_first_step:
@@ -160,7 +160,7 @@ _Row = tuple[str, Cell]
 
 
 def _step_time(side: ReportSide) -> _Row | None:
-    """The mean time of a step, which the rate is made of, and the spread, in which slow steps show."""
+    """Return the mean time of a step, which the rate is made of, and the spread, in which slow steps show."""
     mean, middle, late = (side.measure(name) for name in ("step_time", "step_time_p50", "step_time_p95"))
     if mean.value is None or middle.value is None or late.value is None or mean.n == 1:
         return _known(side, "step_time")
@@ -208,7 +208,7 @@ _FIELDS = (
 
 
 def _in_full(finding: Finding, cures: Iterable[Any]) -> Group:
-    """What to do about a finding and what that can give, beside the figures and lines that show it."""
+    """Tell what to do about a finding and what that can give, beside the figures and lines that show it."""
     text = finding_text(finding)
     gains = (*(f"Gain of {prediction}" for prediction in prediction_texts(finding)), left_out_text(finding))
     gains = tuple(filter(None, gains))
@@ -227,7 +227,7 @@ def _in_full(finding: Finding, cures: Iterable[Any]) -> Group:
 
 
 def _lines(finding: Finding) -> Iterator[str]:
-    """The lines of a finding, each with its text where that was recorded."""
+    """Yield the lines of a finding, each with its text where that was recorded."""
     places = [words.at(site).removeprefix(" at ") for site in finding.sites]
     texts = [site.source for site in finding.sites]
     if any(texts):
@@ -260,7 +260,7 @@ _JUDGED = {FindingState.NEW: "bad", FindingState.GREW: "bad", FindingState.SHRAN
 
 
 def _changes(report_input: ReportInput) -> Iterator[Table]:
-    """What became of the findings about the first side on each other one, where both have a breakdown pass."""
+    """Tell what became of the findings about the first side on each other one, where both have a breakdown pass."""
     first, *others = report_input.sides
 
     def cost(finding: Finding | None) -> Cell:
@@ -282,7 +282,7 @@ def _changes(report_input: ReportInput) -> Iterator[Table]:
 
 
 def _is_known(analysis: Analysis) -> bool:
-    """Whether nearly all of a step was recorded, so that a cause would have been found."""
+    """Tell whether nearly all of a step was recorded, so that a cause would have been found."""
     if analysis.value("device_utilization") is not None and not analysis.idle:
         return False
     unknown = analysis.unattributed_share
@@ -292,7 +292,7 @@ def _is_known(analysis: Analysis) -> bool:
 
 @section("findings", "What makes it slow", 12, "evidence", brief=_brief_findings)
 def findings(report_input: ReportInput) -> Iterator[Block]:
-    """The findings of a single run, and the rules that cannot judge it; of a comparison what became of them."""
+    """Show the findings of a single run, and the rules that cannot judge it; of a comparison what became of them."""
     analysis = report_input.analysis
     if report_input.comparison is not None:
         yield from _changes(report_input)
