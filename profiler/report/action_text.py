@@ -8,11 +8,12 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, Final
 
 from profiler.analyse.finding import Cure, Finding, GainMethod, Prediction
-from profiler.analyse.model import Analysis
+from profiler.analyse.model import MAX_WITHOUT_CORE, WITHOUT_CORE, Analysis, Comparison
 from profiler.core.errors import Notice
 from profiler.core.facts import program as started_program
 from profiler.core.masking import MASK, masked_word
@@ -20,16 +21,19 @@ from profiler.core.terminal import called_as
 from profiler.core.units import ratio, seconds, share
 from profiler.diagnose.model import MOST_UNEXPLAINED, NAMED, WORTH_LEADING, WORTH_NAMING, RunVerdict, is_worth
 from profiler.report.blocks import Action
-from profiler.report.finding_text import finding_text, lead_finding, prediction_texts, told
+from profiler.report.comparison_text import SAME, times_text
+from profiler.report.finding_text import NO_GAIN, finding_text, lead_finding, prediction_texts, told
 from profiler.report.first_screen_text import is_too_short, not_sampled, times_too_short
-from profiler.report.model import exit_status, has_no_steps
+from profiler.report.model import ReportInput, ReportSide, exit_status, has_no_steps
 from profiler.report.notices import describe
-from profiler.report.text import listed, plural, relative_path, site_text
+from profiler.report.text import at, kernel_name, listed, part_of_time, plural, relative_path, site_text
 from profiler.run.model import RunInfo
 from profiler.run.trials import SkippedLine, Trial
 
 ACTIONS: Final = 3
 _CURES: Final = 2
+_BUSY: Final = 0.5
+"""Share of the time for which a device works, from which its kernels are worth a look."""
 _TRIAL: Final = "Without --yes it asks first. It runs the program without this cause, and changes no file of yours."
 
 
@@ -230,6 +234,63 @@ def trial_commands(analysis: Analysis) -> tuple[str, str]:
 
 def _run(info: RunInfo) -> str:
     return f"{called_as()} run -- {command_text(info)}"
+
+
+def comparison_actions(report_input: ReportInput, comparison: Comparison) -> tuple[Action, ...]:
+    """Tell what the last side can still gain, and how to keep what was gained."""
+    last = report_input.sides[-1]
+    actions = [*_next_cure(last), *_bound_of_host(last)]
+    fixes = next(filter(None, (each.next_command() for each in comparison.extensions.values())), "")
+    if fixes:
+        each_fix = Action("See what each fix gains by itself", command=f"{called_as()} {fixes}")
+        return (*actions[: ACTIONS - 1], each_fix)
+    if not _is_worth_keeping(report_input, comparison):
+        record = Action(f"Record where the time of {last.label} goes", command=f"{called_as()} run -- {_command(last)}")
+        return (*actions[:ACTIONS],) or (record,)
+    return (*actions[: ACTIONS - 1], keep_action(f"Keep {last.label} as fast as it is", _command(last)))
+
+
+def _command(side: ReportSide) -> str:
+    return command_text(side.detailed.info) or "COMMAND"
+
+
+def _is_worth_keeping(report_input: ReportInput, comparison: Comparison) -> bool:
+    """Tell whether the last side ended well, can be compared with the first, and is not slower."""
+    last = report_input.sides[-1]
+    speed = report_input.ratio(last.label, report_input.rate)
+    if not comparison.comparable or speed is None or speed.known is None:
+        return False
+    is_slower = speed.known <= 1 - SAME and (speed.different or speed.n <= 1)
+    return not is_slower and not any(exit_status(run.info) for run in last.analyses())
+
+
+def _next_cure(side: ReportSide) -> Iterator[Action]:
+    worth = (each for each in told(side.detailed.findings) if each.has_cure and each.gain >= WORTH_LEADING)
+    for finding in islice(worth, 1):
+        text = finding_text(finding)
+        note = " ".join(prediction_texts(finding)[:1])
+        can_be_tried = finding.can_be_tried and side.detailed.info.argv
+        asking, command = trial_commands(side.detailed) if can_be_tried else ("", "")
+        place = at(finding.sites[0]) if finding.sites else ""
+        cause = f"{text.fix.removesuffix('.')}. {text.title.removesuffix('.')}{place}."
+        yield Action(f"Next in {side.label}", cause, text.code, command, asking, note)
+
+
+def _bound_of_host(side: ReportSide) -> Iterator[Action]:
+    """Tell how much more the host can give at most: the device has the same work to do."""
+    busy = side.measure("device_utilization").value
+    if not busy or busy < _BUSY or side.detailed.outcome == "":
+        return
+    works = f"The device of {side.label} works {part_of_time(busy, side.measure('peak_share').value)}"
+    waited = (side.measure(WITHOUT_CORE).value or 0.0) > MAX_WITHOUT_CORE  # then the host was late for that reason too
+    rest = (
+        f". If it never waited for the host, steps would be at most {times_text(1 / busy)} as fast"
+        if 1 / busy >= NO_GAIN and not waited
+        else ""
+    )
+    first = next(iter(side.detailed.kernels), None)
+    most = f" {kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""
+    yield Action("Look at the kernels", f"{works}{rest}.{most}")
 
 
 # ---------------------------------------------------------------- what `try` changes and measures

@@ -22,7 +22,7 @@ from profiler.core.units import seconds
 from profiler.diagnose.model import RunVerdict, busy_thread
 from profiler.report import comparison_text
 from profiler.report import first_screen_text as texts
-from profiler.report.action_text import run_actions
+from profiler.report.action_text import comparison_actions, run_actions
 from profiler.report.blocks import Block, CodePlace, FirstScreen, PhaseStrip, Report, Section, Segment
 from profiler.report.category_text import PHASES, category_label, category_tone, device_label
 from profiler.report.counts import count_report
@@ -132,7 +132,7 @@ def first_screen(report_input: ReportInput, time: str) -> FirstScreen:
             title,
             places[:_COMPARED_PLACES],
             note,
-            actions=comparison_text.comparison_actions(report_input, comparison),
+            actions=comparison_actions(report_input, comparison),
         )
     assert analysis is not None
     title, places, note = _places(first)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Final
 
-from profiler.analyse.model import ELSEWHERE, LOADED_MACHINE, MAX_WITHOUT_CORE, UNATTRIBUTED, WITHOUT_CORE, Comparison
+from profiler.analyse.model import ELSEWHERE, LOADED_MACHINE, UNATTRIBUTED, Comparison
 from profiler.core.metrics import PER_STEP, find_counter
-from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, ratio, seconds, share, significant
 from profiler.diagnose.model import (
-    WORTH_LEADING,
     ComparisonDiagnosis,
     PhaseChange,
     SideDiagnosis,
@@ -20,10 +17,8 @@ from profiler.diagnose.model import (
     TimeChangeKind,
 )
 from profiler.report import text as words
-from profiler.report.action_text import ACTIONS, command_text, keep_action, trial_commands
-from profiler.report.blocks import Action, Chip, Headline
+from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import CATEGORIES, phase_label
-from profiler.report.finding_text import NO_GAIN, finding_text, prediction_texts, told
 from profiler.report.first_screen_text import WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
 from profiler.report.notices import describe, different_results, mismatches, same_results
@@ -238,7 +233,7 @@ _MUCH_LESS: Final = 2.0
 """Factor from which a counter of two sides tells why one is faster."""
 
 
-_SAME: Final = 0.005
+SAME: Final = 0.005
 """Difference of a ratio from 1 that its text would not show."""
 
 
@@ -262,10 +257,10 @@ def comparison_headline(report_input: ReportInput, comparison: Comparison) -> He
     amounts = f": {rate(before.value, '').strip()} → {rate(after.value, report_input.rate_unit(report_input.rate))}"
     if speed.n > 1 and not speed.different:
         return Headline(f"{last.label} and {first.label}: ", "no difference seen", amounts, judged="open")
-    if abs(speed.known - 1) < _SAME and comparison.comparable:
+    if abs(speed.known - 1) < SAME and comparison.comparable:
         return Headline(f"{last.label} trains as fast as {first.label}", "", amounts, "open")
     is_faster = speed.known >= 1
-    gain = f"{_times(speed.known if is_faster else 1 / speed.known)} {'faster' if is_faster else 'slower'}"
+    gain = f"{times_text(speed.known if is_faster else 1 / speed.known)} {'faster' if is_faster else 'slower'}"
     if speed.value is None:
         least = significant(speed.known if is_faster else 1 / speed.known)  # as in the table and the verdict
         gain = f"at least {least}× {'faster' if is_faster else 'slower'}"
@@ -275,7 +270,7 @@ def comparison_headline(report_input: ReportInput, comparison: Comparison) -> He
     return Headline(f"{last.label} trains ", gain, amounts, "good" if is_faster else "bad")
 
 
-def _times(value: float) -> str:
+def times_text(value: float) -> str:
     """`60×`, `5.6×`, `1.23×`"""
     return f"{_number(value)}×"
 
@@ -389,7 +384,7 @@ def _interval_chips(report_input: ReportInput) -> Iterator[Chip]:
         return
     is_slower = speed.value < 1 and speed.different
     low, high = (1 / speed.high, 1 / speed.low) if is_slower else (speed.low, speed.high)
-    ends = f"{_number(low)} to {_times(high)}"
+    ends = f"{_number(low)} to {times_text(high)}"
     yield Chip(f"{ends} with 95% confidence, {words.plural(speed.n, 'pair')}", "good" if speed.different else "plain")
 
 
@@ -430,63 +425,3 @@ def _taken(report_input: ReportInput) -> str:
                 shares.append((warning.values["share"], "neighbours"))
     part, who = max(shares)
     return f"{who} took up to {share(part)}"
-
-
-# ---------------------------------------------------------------- what now
-
-
-def comparison_actions(report_input: ReportInput, comparison: Comparison) -> tuple[Action, ...]:
-    """Tell what the last side can still gain, and how to keep what was gained."""
-    last = report_input.sides[-1]
-    actions = [*_next_cure(last), *_bound_of_host(last)]
-    fixes = next(filter(None, (each.next_command() for each in comparison.extensions.values())), "")
-    if fixes:
-        each_fix = Action("See what each fix gains by itself", command=f"{called_as()} {fixes}")
-        return (*actions[: ACTIONS - 1], each_fix)
-    if not _is_worth_keeping(report_input, comparison):
-        record = Action(f"Record where the time of {last.label} goes", command=f"{called_as()} run -- {_command(last)}")
-        return (*actions[:ACTIONS],) or (record,)
-    return (*actions[: ACTIONS - 1], keep_action(f"Keep {last.label} as fast as it is", _command(last)))
-
-
-def _command(side: ReportSide) -> str:
-    return command_text(side.detailed.info) or "COMMAND"
-
-
-def _is_worth_keeping(report_input: ReportInput, comparison: Comparison) -> bool:
-    """Tell whether the last side ended well, can be compared with the first, and is not slower."""
-    last = report_input.sides[-1]
-    speed = report_input.ratio(last.label, report_input.rate)
-    if not comparison.comparable or speed is None or speed.known is None:
-        return False
-    is_slower = speed.known <= 1 - _SAME and (speed.different or speed.n <= 1)
-    return not is_slower and not any(exit_status(run.info) for run in last.analyses())
-
-
-def _next_cure(side: ReportSide) -> Iterator[Action]:
-    worth = (each for each in told(side.detailed.findings) if each.has_cure and each.gain >= WORTH_LEADING)
-    for finding in islice(worth, 1):
-        text = finding_text(finding)
-        note = " ".join(prediction_texts(finding)[:1])
-        can_be_tried = finding.can_be_tried and side.detailed.info.argv
-        asking, command = trial_commands(side.detailed) if can_be_tried else ("", "")
-        place = words.at(finding.sites[0]) if finding.sites else ""
-        cause = f"{text.fix.removesuffix('.')}. {text.title.removesuffix('.')}{place}."
-        yield Action(f"Next in {side.label}", cause, text.code, command, asking, note)
-
-
-def _bound_of_host(side: ReportSide) -> Iterator[Action]:
-    """Tell how much more the host can give at most: the device has the same work to do."""
-    busy = side.measure("device_utilization").value
-    if not busy or busy < 1 / _FINE or side.detailed.outcome == "":
-        return
-    works = f"The device of {side.label} works {words.part_of_time(busy, side.measure('peak_share').value)}"
-    waited = (side.measure(WITHOUT_CORE).value or 0.0) > MAX_WITHOUT_CORE  # then the host was late for that reason too
-    rest = (
-        f". If it never waited for the host, steps would be at most {_times(1 / busy)} as fast"
-        if 1 / busy >= NO_GAIN and not waited
-        else ""
-    )
-    first = next(iter(side.detailed.kernels), None)
-    most = f" {words.kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""
-    yield Action("Look at the kernels", f"{works}{rest}.{most}")

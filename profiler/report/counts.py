@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from profiler.analyse.model import Mismatch, RunCounts, SiteCount
 from profiler.core.facts import program_name
 from profiler.core.units import nth, rate, significant, size
 from profiler.report.action_text import command_text, keep_action
 from profiler.report.blocks import Cell, Chip, CodePlace, FirstScreen, Headline, Places, Report, Section, Table
-from profiler.report.notices import mismatch, mismatches
+from profiler.report.notices import mismatches
 from profiler.report.table import Field, make_table, short_path, short_site, site_cell
 from profiler.report.text import capitalized, library_line, local_time, plural, times
 from profiler.run.model import RunInfo, Site
@@ -424,59 +424,3 @@ def compared_counts_report(sides: Sequence[RunCounts], differences: Sequence[Mis
 
 def _side_cell(index: int, row: ComparedCount) -> Cell:
     return Cell(row.text(index), sort=row.amounts[index])
-
-
-# ---------------------------------------------------------------- data
-
-
-def counts_json(counted: RunCounts) -> dict[str, Any]:
-    """Return the counts as data: `steps`, `devices`, `card`, and for each line its kind, call, place and numbers."""
-    return {
-        "steps": counted.steps,
-        "devices": counted.info.facts.get("virtual_cuda"),
-        "card": counted.info.facts.get("virtual_card"),
-        "waits_per_step": sum(count.mean for count in counted.counts if count.waits),
-        "waits_per_usual_step": PerStep.sum_of([count for count in counted.counts if count.waits]).usual,
-        "per_step": {
-            kind.name.lower(): {
-                "number": sum(count.mean for count in own),
-                "usual": PerStep.sum_of(own).usual,
-                "bytes": sum(count.bytes_per_step for count in own),
-            }
-            for kind in KINDS
-            if (own := [count for count in counted.counts if count.kind is kind])
-        },
-        "counts": [
-            {
-                "kind": count.kind.name.lower(),
-                "call": count.name,
-                "waits": count.waits,
-                "file": count.site.file if count.site else None,
-                "line": count.site.line if count.site else None,
-                "function": count.site.function if count.site else None,
-                "source": count.site.source if count.site else None,
-                "libraries": [
-                    {"file": frame.file, "line": frame.line, "function": frame.function, "source": frame.source}
-                    | {"calls": calls}
-                    for frame, calls in count.frames
-                ],
-                "per_step": count.mean,
-                "usual": count.usual[0],
-                "bytes_per_step": count.bytes_per_step,
-                "usual_bytes": count.usual[1],
-                "before_second_step": count.before,
-                "bytes_before_second_step": count.before_bytes,
-            }
-            for count in counted.counts
-        ],
-    }
-
-
-def comparison_json(sides: Sequence[RunCounts], differences: Iterable[Mismatch] = ()) -> dict[str, Any]:
-    """Return the counts of both sides as data, the first side first.
-
-    :param differences: the facts in which the sides differ, so that they do not do the same.
-    """
-    reasons = [mismatch(each) for each in differences]
-    counted = [{"label": side.label, **counts_json(side)} for side in sides]
-    return {"comparable": not reasons, "reasons": reasons, "sides": counted}

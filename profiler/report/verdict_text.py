@@ -110,12 +110,6 @@ def _sentence(finding: Finding, run: RunDiagnosis) -> str:
     return finding_sentence(finding, step)
 
 
-def _unseen(run: RunDiagnosis) -> Iterable[str]:
-    """`No training step was seen.` `Importing torch at train.py:2 took 2.1 s, 62% of the run.`"""
-    yield "No training step was seen."
-    yield from (finding_sentence(each) for each in run.findings if each.is_part_of_run)
-
-
 def _outside(run: RunDiagnosis) -> tuple[str, str]:
     """Tell how much of the run its steps are, and what took most of the rest; both are empty where that is little."""
     part = next((each for each in run.findings if each.is_part_of_run), None)
@@ -245,7 +239,10 @@ def _driver(driver: Driver) -> str:
 _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
     RunVerdict.NOTHING_MEASURED: lambda run: [f"Nothing was measured: {describe(run.reason)}."],
     RunVerdict.THREADS_ONLY: lambda run: [f"No step was seen; {_thread_state(run.thread)}."],
-    RunVerdict.NO_STEP: _unseen,
+    RunVerdict.NO_STEP: lambda run: [
+        "No training step was seen.",
+        *(finding_sentence(each) for each in run.findings if each.is_part_of_run),
+    ],
     RunVerdict.DEVICE_IDLE: _idle_device,
     RunVerdict.DEVICE_IDLE_UNEXPLAINED: lambda run: [
         f"The {run.device} was idle {share(run.share)} of the time.",

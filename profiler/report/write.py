@@ -16,7 +16,7 @@ from profiler.core.files import replacement
 from profiler.core.terminal import called_as, print_line
 from profiler.report.blocks import FirstScreen
 from profiler.report.build import build_report
-from profiler.report.counts import compared_counts_report, comparison_json, counts_json
+from profiler.report.counts import compared_counts_report
 from profiler.report.model import Results, exit_status, without_torch
 from profiler.report.notices import describe
 from profiler.report.render.console import SCREEN
@@ -46,7 +46,7 @@ def rendered(results: Results | RunCounts, form: str) -> str:
         from profiler.report.render import json
 
         if isinstance(results, RunCounts):
-            return json.render(counts_json(results))
+            return json.render(json.counts_json(results))
         if isinstance(results, Comparison):
             return json.render(json.compare_json(results))
         return json.render(json.analysis_json(results))
@@ -67,7 +67,7 @@ def write_compared_counts(sides: Sequence[RunCounts], directory: Path, differenc
     texts = {
         "html": html.render(report),
         "md": markdown.render(report),
-        "json": json.render(comparison_json(sides, differences)),
+        "json": json.render(json.comparison_json(sides, differences)),
     }
     for form, text in texts.items():
         write_text(directory / f"compare.{form}", text)

@@ -13,7 +13,8 @@ import profiler
 from profiler.__main__ import main
 from profiler.analyse.model import RunCounts, SiteCount
 from profiler.analyse.timing.counters import run_counts, site_counts
-from profiler.report.counts import count_report, counts_json
+from profiler.report.counts import count_report
+from profiler.report.render.json import counts_json
 from profiler.report.write import rendered
 from profiler.run.tables import CountKind
 

@@ -14,7 +14,7 @@ import torch
 import profiler
 from profiler.analyse.timing.counters import run_counts, site_counts
 from profiler.core.errors import ProfilerError
-from profiler.report.counts import counts_json
+from profiler.report.render.json import counts_json
 from profiler.run.tables import CallKind, CountKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from profiler.analyse.timing.counters import run_counts
 from profiler.report.build import build_report
-from profiler.report.counts import counts_json
 from profiler.report.render.console import print_report
+from profiler.report.render.json import counts_json
 from profiler.report.write import first_screen_html, rendered
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, RunBuilder

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum, IntEnum
 from typing import Any, Final
 
 from profiler.analyse.finding import Finding, RuleText, compare_findings
 from profiler.analyse.ledger.cells import SMALLEST, Ledger
-from profiler.analyse.model import Analysis, Comparison
+from profiler.analyse.model import Analysis, Comparison, Mismatch, RunCounts
 from profiler.core.errors import Notice
 from profiler.core.plugins import call_plugin
 from profiler.core.terminal import plain
 from profiler.report.build import section_plugins
+from profiler.report.counts import KINDS, PerStep
 from profiler.report.finding_text import finding_text
 from profiler.report.model import ReportInput, Results
-from profiler.report.notices import describe
+from profiler.report.notices import describe, mismatch
 
 COMPARISON_SCHEMA: Final = "comparison/2"
 RUN_SCHEMA: Final = "run/2"
@@ -143,3 +144,59 @@ def _plain(value: Any, path: str, reasons: dict[str, str]) -> Any:
 
 def _below(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
+
+
+# ---------------------------------------------------------------- counts
+
+
+def counts_json(counted: RunCounts) -> dict[str, Any]:
+    """Return the counts as data: `steps`, `devices`, `card`, and for each line its kind, call, place and numbers."""
+    return {
+        "steps": counted.steps,
+        "devices": counted.info.facts.get("virtual_cuda"),
+        "card": counted.info.facts.get("virtual_card"),
+        "waits_per_step": sum(count.mean for count in counted.counts if count.waits),
+        "waits_per_usual_step": PerStep.sum_of([count for count in counted.counts if count.waits]).usual,
+        "per_step": {
+            kind.name.lower(): {
+                "number": sum(count.mean for count in own),
+                "usual": PerStep.sum_of(own).usual,
+                "bytes": sum(count.bytes_per_step for count in own),
+            }
+            for kind in KINDS
+            if (own := [count for count in counted.counts if count.kind is kind])
+        },
+        "counts": [
+            {
+                "kind": count.kind.name.lower(),
+                "call": count.name,
+                "waits": count.waits,
+                "file": count.site.file if count.site else None,
+                "line": count.site.line if count.site else None,
+                "function": count.site.function if count.site else None,
+                "source": count.site.source if count.site else None,
+                "libraries": [
+                    {"file": frame.file, "line": frame.line, "function": frame.function, "source": frame.source}
+                    | {"calls": calls}
+                    for frame, calls in count.frames
+                ],
+                "per_step": count.mean,
+                "usual": count.usual[0],
+                "bytes_per_step": count.bytes_per_step,
+                "usual_bytes": count.usual[1],
+                "before_second_step": count.before,
+                "bytes_before_second_step": count.before_bytes,
+            }
+            for count in counted.counts
+        ],
+    }
+
+
+def comparison_json(sides: Sequence[RunCounts], differences: Iterable[Mismatch] = ()) -> dict[str, Any]:
+    """Return the counts of both sides as data, the first side first.
+
+    :param differences: the facts in which the sides differ, so that they do not do the same.
+    """
+    reasons = [mismatch(each) for each in differences]
+    counted = [{"label": side.label, **counts_json(side)} for side in sides]
+    return {"comparable": not reasons, "reasons": reasons, "sides": counted}

@@ -272,17 +272,16 @@ def _collectives(ledger: RankLedger) -> Block:
         Field("Late rank", lambda wait: Cell(str(wait.rank)), number=True),
         Field("Last", lambda wait: Cell(percent(wait.last)), number=True),
         Field("Others wait", lambda wait: seconds_cell(wait.seconds), number=True),
-        Field("Longer than the others before it", _before),
+        Field(
+            "Longer than the others before it",
+            lambda wait: Cell(before_text(wait)) if wait.before else missing_cell(wait.reason),
+        ),
     ]
     note = (
         "In each step, the others wait so long until the late rank arrives. The last column shows where the late rank "
         "spends more time than they do, after the collective before."
     )
     return make_table("Collectives with a late rank", fields, ledger.collectives, note)
-
-
-def _before(wait: CollectiveWait) -> Cell:
-    return Cell(before_text(wait)) if wait.before else missing_cell(wait.reason)
 
 
 def _largest(rank: RankActivity) -> str:

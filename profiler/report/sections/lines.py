@@ -192,7 +192,7 @@ def compare_lines(sides: tuple[ReportSide, ...]) -> Iterator[b.Table]:
         return
     caption = f"The lines with most time{_source_note(sides)}"
     if len(sides) == 2:
-        fields = [make(index, side) for index, side in enumerate(sides) for make in (_ranked_line, _ranked_time)]
+        fields = [field for index, side in enumerate(sides) for field in _ranked(index, side)]
         ranks = zip_longest(*(side.detailed.lines[:_COMPARED_LINES] for side in sides))
         note = "Each side is sorted by its own times; percentages are of that side's step."
         yield make_table(caption, fields, ranks, note)
@@ -201,23 +201,22 @@ def compare_lines(sides: tuple[ReportSide, ...]) -> Iterator[b.Table]:
         yield make_table(caption, _SIDE_LINE_FIELDS, rows)
 
 
-def _ranked_line(index: int, side: ReportSide) -> Field[_Rank]:
-    def cell(row: _Rank) -> b.Cell:
+def _ranked(index: int, side: ReportSide) -> tuple[Field[_Rank], Field[_Rank]]:
+    """Return the columns of a side: its line of each rank, and the time of that."""
+
+    def location(row: _Rank) -> b.Cell:
         line = row[index]
         if line is None:
             return b.Cell(b.NOTHING)
         # two columns of locations in half a page: without folders
         return replace(site_cell(line.site), text=f"{PurePath(line.site.file).name}:{line.site.line}")
 
-    return Field(f"{side.label}: line", cell)
-
-
-def _ranked_time(index: int, side: ReportSide) -> Field[_Rank]:
-    def cell(row: _Rank) -> b.Cell:
+    def time(row: _Rank) -> b.Cell:
         line = row[index]
         return replace(seconds_cell(line.seconds_per_step), note=percent(line.share)) if line else b.Cell(b.NOTHING)
 
-    return Field(f"{side.label}: per step", cell, number=True, tone=side.tone)
+    times = Field(f"{side.label}: per step", time, number=True, tone=side.tone)
+    return Field(f"{side.label}: line", location), times
 
 
 def _source_note(sides: tuple[ReportSide, ...]) -> str:
@@ -304,11 +303,6 @@ _THREAD_FIELDS = (
 _ThreadLine = tuple[ThreadActivity, LineCost]
 
 
-def _main_state(line: LineCost) -> b.Cell:
-    state = max(line.categories, key=lambda name: (line.categories[name], name), default="")
-    return b.Cell(THREAD_STATES.get(state, state))
-
-
 def _thread_of_line(row: _ThreadLine) -> b.Cell:
     """Return the thread's name, in the first of its rows."""
     thread, line = row
@@ -316,11 +310,17 @@ def _thread_of_line(row: _ThreadLine) -> b.Cell:
     return name if line is thread.lines[0] else b.Cell("", title=name.text)
 
 
+def _mostly(row: _ThreadLine) -> b.Cell:
+    line = row[1]
+    state = max(line.categories, key=lambda name: (line.categories[name], name), default="")
+    return _with_callee(b.Cell(THREAD_STATES.get(state, state)), line)
+
+
 _THREAD_LINE_FIELDS = (
     Field[_ThreadLine]("Process, thread", _thread_of_line),
     Field[_ThreadLine]("Line", lambda row: site_cell(row[1].site)),
     Field[_ThreadLine]("Share", lambda row: _sampled_share(row[1]), number=True, bar=True),
-    Field[_ThreadLine]("Mostly", lambda row: _with_callee(_main_state(row[1]), row[1])),
+    Field[_ThreadLine]("Mostly", _mostly),
 )
 
 
@@ -347,7 +347,14 @@ def flame_graphs(report_input: ReportInput) -> Iterator[b.Block]:
             yield side.not_measured("flame graph", Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
         else:
             caption = f"{side.label}: {phrase(root.value, 's')} per step, by stack samples"
-            yield b.Flame(caption, _flame(root), note=_FLAME_NOTE if number == last else "")
+            whole = root.value
+
+            def frame(node: FlameNode, children: tuple[b.Frame, ...], whole: float = whole) -> b.Frame:
+                text = f"{percent(node.value / whole)}, {phrase(node.value, 's')}"
+                return b.Frame(node.name, node.value, text, *_line_of(node), position=node.position, children=children)
+
+            frames = _frames(root, lambda node: node.value, frame)
+            yield b.Flame(caption, frames, note=_FLAME_NOTE if number == last else "")
     comparison = report_input.comparison
     if comparison is not None and comparison.flame_diff is not None and not report_input.lines_differ_many_times:
         yield from _flame_difference(report_input, comparison.flame_diff)
@@ -415,14 +422,6 @@ def _slope(name: str, before: tuple[float, Site] | None, after: tuple[float, Sit
     first, last = (phrase(value, "s") if value else b.NOTHING for value in values)
     change = ratio_text(values[1] / values[0]) if values[0] and values[1] else ""
     return b.Slope(name, values, (first, last), change, f"{known[1].file}:{known[1].line}" if known else "")
-
-
-def _flame(root: FlameNode) -> b.Frame:
-    def frame(node: FlameNode, children: tuple[b.Frame, ...]) -> b.Frame:
-        text = f"{percent(node.value / root.value)}, {phrase(node.value, 's')}"
-        return b.Frame(node.name, node.value, text, *_line_of(node), position=node.position, children=children)
-
-    return _frames(root, lambda node: node.value, frame)
 
 
 def _flame_difference(report_input: ReportInput, root: FlameDiff) -> Iterator[b.Block]:
