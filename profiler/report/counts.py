@@ -206,7 +206,7 @@ def _first_screen(counted: RunCounts, when: str) -> FirstScreen:
     places = tuple(_place(kind, line) for kind, line in lines[:_PLACES])
     device = plural(int(info.facts["virtual_cuda"]), "virtual CUDA device") if is_virtual else "CPU"
     name = info.label or (program_name(info.argv) if info.argv else info.run_id)
-    present = [kind for kind in KINDS if kind is not CountKind.SYNC and any(c.kind is kind for c in counted.counts)]
+    present = [kind for kind in KINDS if kind is not CountKind.SYNC and by_line(counted.counts, kind)]
     return FirstScreen(
         tuple(filter(None, (name, plural(counted.steps, "step"), device, when))),
         headline,
