@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from profiler.analyse.compare.comparability import SideRuns
-    from profiler.analyse.model import Analysis, Comparison
+    from profiler.analyse.model import Analysis, Comparison, RunCounts
     from profiler.core.errors import ProfilerError
     from profiler.exact import virtual_cuda
     from profiler.marks import count, describe, gauge, open_step, region, result, step
@@ -71,11 +71,16 @@ def load(path: Path | str | PathLike[str], *, max_size: int | None = None) -> Ru
     from os import fspath
 
     from profiler.core.files import limited_to
-    from profiler.report.notebook import show_in_notebooks
+    from profiler.report.write import show_in_notebooks
     from profiler.run.load import load as load_run
     from profiler.run.model import Run as LoadedRun
 
-    show_in_notebooks(LoadedRun, analyse_run)
+    def results(run: Run) -> Analysis | RunCounts:
+        from profiler.analyse.timing.counters import run_counts
+
+        return run_counts(run) if run.info.is_counted else analyse_run(run)
+
+    show_in_notebooks(LoadedRun, results)
     with limited_to(max_size):
         return load_run(fspath(path))
 
@@ -115,8 +120,8 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     from profiler.analyse.analysis import analyse
     from profiler.diagnose.findings import find, with_trials
     from profiler.diagnose.run import diagnose_run
-    from profiler.report.notebook import show_in_notebooks
     from profiler.report.verdict_text import with_verdict
+    from profiler.report.write import show_in_notebooks
     from profiler.run.trials import read_trials
 
     trials, problems = read_trials(run.path)
@@ -148,8 +153,8 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
     from profiler.core.errors import Exit, ProfilerError
     from profiler.diagnose.comparison import diagnose_comparison
     from profiler.report.comparison_text import with_comparison_verdict
-    from profiler.report.notebook import show_in_notebooks
-    from profiler.report.text import mismatches
+    from profiler.report.notices import mismatches
+    from profiler.report.write import show_in_notebooks
 
     runs = {label: [load(path) for path in paths] for label, paths in sides.items()}
     if not anyway and (group := read_ranks([run for each in runs.values() for run in each])):

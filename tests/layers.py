@@ -48,6 +48,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
     ),
     "profiler.check": (
+        "profiler.report.notices",
         "profiler.report.text",
         "profiler.run.model",
         "profiler.run.tables",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.report.text import NOTICES
+from profiler.report.notices import NOTICES
 
 ROOT = Path(__file__).resolve().parents[1]
 PROSE = {"description", "explanation", "headline", "note", "reason", "sentence", "step_source", "verdict", "why"}
@@ -90,4 +90,4 @@ def test_every_notice_of_a_run_has_its_sentence() -> None:
     files = [file for room in rooms for file in room.rglob("*.py")]
     codes = {code for file in files for code in notice_codes(file.read_text(encoding="utf-8"))}
     texts = NOTICES.keys()
-    assert not codes - texts, "report/text.py and report/verdict_text.py have no sentence for these"
+    assert not codes - texts, "report/notices.py has no sentence for these"

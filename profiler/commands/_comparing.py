@@ -22,9 +22,9 @@ from profiler.record.launch import last_output_line, record
 from profiler.record.schedule import Experiment, RecordedRuns, SideCommand
 from profiler.report.build import build_report
 from profiler.report.comparison_text import with_comparison_verdict
+from profiler.report.notices import describe
+from profiler.report.notices import mismatches as mismatches_text
 from profiler.report.render.console import print_report
-from profiler.report.text import describe
-from profiler.report.text import mismatches as mismatches_text
 from profiler.report.write import rendered, write_compared_counts, write_comparison, write_text
 from profiler.run.model import Run, RunInfo, RunSpec
 from profiler.run.store import point_latest

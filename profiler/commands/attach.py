@@ -58,7 +58,7 @@ def _print(run: Run, analysis: Analysis) -> None:
     from profiler.report.model import ReportInput
     from profiler.report.render.console import print_report
     from profiler.report.sections.lines import threads
-    from profiler.report.summary import next_commands
+    from profiler.report.write import next_commands
 
     info = analysis.info
     console = Console(highlight=False, soft_wrap=True)

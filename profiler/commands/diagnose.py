@@ -31,26 +31,23 @@ class DiagnoseCommand:
         from profiler.analyse.timing.counters import run_counts
         from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
-        from profiler.report.count_text import print_counts
         from profiler.report.ledger_page import ledger_report
         from profiler.report.render.console import print_report
-        from profiler.report.write import counts_rendered, rendered
+        from profiler.report.write import rendered
 
         if args.ledger is not None and (args.what_if is not None or args.format == "json"):
             raise ProfilerError("--ledger prints a table by itself; --format json alone has its cells", Exit.USAGE)
         if args.what_if is not None:
             return _what_if(args)
         run = load(args.directory or newest_run())
-        if args.format == "json" and run.info.is_counted:
-            print(counts_rendered(run_counts(run), "json"), end="")
-        elif args.format == "json":
-            print(rendered(analyse_run(run), "json"), end="")
-        elif run.info.is_counted:
-            print_counts(run_counts(run))
-        elif args.ledger is not None:
+        if args.ledger is not None and not run.info.is_counted:
             print_report(ledger_report(analyse_run(run), args.ledger))
+            return int(Exit.OK)
+        results = run_counts(run) if run.info.is_counted else analyse_run(run)
+        if args.format == "json":
+            print(rendered(results, "json"), end="")
         else:
-            print_report(build_report(analyse_run(run)))
+            print_report(build_report(results))
         return int(Exit.OK)
 
 
@@ -61,7 +58,7 @@ def _what_if(args: argparse.Namespace) -> int:
     from profiler.analyse.analysis import analyse
     from profiler.core.errors import Exit, ProfilerError
     from profiler.diagnose.predict import parse_cures, what_if
-    from profiler.report.what_if_text import what_if_json, what_if_text
+    from profiler.report.action_text import what_if_json, what_if_text
 
     cures = parse_cures(args.what_if)
     if not cures:

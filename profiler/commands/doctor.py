@@ -40,7 +40,7 @@ class DoctorCommand:
         from profiler.record.checks import all_checks
         from profiler.record.doctor import Setup, examine
         from profiler.report.render.doctor import doctor_json, doctor_lines, doctor_view
-        from profiler.report.render.terminal import is_unicode
+        from profiler.report.render.drawing import is_unicode
 
         python = shutil.which(args.python)
         if python is None:

@@ -125,8 +125,8 @@ def _watch(views: _Views, interval: float, console: Console) -> None:
 
 
 def _panel(view: LiveView, console: Console, leave: str = "") -> RenderableType:
+    from profiler.report.render.drawing import is_unicode
     from profiler.report.render.live import live_panel
-    from profiler.report.render.terminal import is_unicode
 
     return live_panel(view, width=console.width, unicode=is_unicode(console), leave=leave)
 

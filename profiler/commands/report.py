@@ -29,29 +29,21 @@ class ReportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import analyse_run, load
+        from profiler.analyse.timing.counters import run_counts
         from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
-        from profiler.report.write import counts_rendered, rendered, write_text
+        from profiler.report.render.console import print_report
+        from profiler.report.write import rendered, write_text
         from profiler.run.tables import MANIFEST
 
         if args.format == "text" and args.out:
             raise ProfilerError("--out: --format text writes to the terminal; choose html, md or json")
         directory: Path = args.directory or newest_run()
         run = load(directory)
-        if run.info.is_counted:
-            from profiler.analyse.timing.counters import run_counts
-
-            text = counts_rendered(run_counts(run), args.format)
-        else:
-            analysis = analyse_run(run, timeline=args.format == "html")
-            if args.format == "text":
-                from profiler.report.render.console import print_report
-
-                print_report(build_report(analysis), full=True)
-                return int(Exit.OK)
-            text = rendered(analysis, args.format)
+        counted = run.info.is_counted
+        results = run_counts(run) if counted else analyse_run(run, timeline=args.format == "html")
         if args.format == "text":
-            print(text)
+            print_report(build_report(results), full=True)
             return int(Exit.OK)
         # traces and archives may lie where nothing is to be written
         directory = directory.parent if directory.name == MANIFEST else directory
@@ -60,7 +52,7 @@ class ReportCommand:
         where = directory if is_run else Path()
         ending = f"report.{args.format}" if not is_run and args.format == "json" else args.format  # no name of a trace
         out = args.out or where / f"{name.removesuffix('.zip')}.{ending}"
-        write_text(out, text)
+        write_text(out, rendered(results, args.format))
         print(out)
         return int(Exit.OK)
 

@@ -45,7 +45,7 @@ class RunCommand:
         from profiler import analyse_run, load
         from profiler.record.launch import record
         from profiler.record.target import end_by, find_program, signals_as_interrupt
-        from profiler.report.summary import print_summary
+        from profiler.report.write import print_summary
         from profiler.run.model import RunSpec
         from profiler.run.store import default_directory
 
@@ -79,9 +79,10 @@ class RunCommand:
                     code = code or Exit.USAGE
                 elif run.info.is_counted:
                     from profiler.analyse.timing.counters import run_counts
-                    from profiler.report.count_text import print_counts
+                    from profiler.report.build import build_report
+                    from profiler.report.render.console import print_report
 
-                    print_counts(run_counts(run))
+                    print_report(build_report(run_counts(run)))
                 else:
                     print_summary(run, analyse_run)
         except ProfilerError as error:  # the run was removed meanwhile, for example: the program's exit code counts

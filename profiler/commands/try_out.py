@@ -55,8 +55,8 @@ class TryCommand:
     def run(self, args: argparse.Namespace) -> int:
         from profiler import read
         from profiler.knockout.trial import check_isolation, prepare
+        from profiler.report.action_text import measured_text, trials_json
         from profiler.report.text import relative_path
-        from profiler.report.trial_text import measured_text, trials_json
 
         end = args.words.index("--") if "--" in args.words else len(args.words)
         words, command = args.words[:end], with_python(args.words[end + 1 :])
@@ -115,8 +115,8 @@ def _describe(session: Session, out: TextIO) -> None:
 
     from profiler.analyse.finding import KnockOut
     from profiler.core.terminal import print_line
+    from profiler.report.action_text import change_text, duration_text, not_tried_text
     from profiler.report.finding_text import finding_sentence
-    from profiler.report.trial_text import change_text, duration_text, not_tried_text
 
     console = Console(file=out, highlight=False, soft_wrap=True)
 
@@ -147,7 +147,7 @@ def _measured(session: Session) -> Iterator[Trial]:
 
     from profiler.core.terminal import progress
     from profiler.knockout.trial import measured_gain
-    from profiler.report.trial_text import round_text
+    from profiler.report.action_text import round_text
 
     def on_round(rule: str, rounds: Sequence[Round]) -> None:
         gain = measured_gain(rounds)

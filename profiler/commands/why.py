@@ -152,7 +152,7 @@ def _print(run: Path, window: _Window, *, brief: bool, goes_on: bool, is_over: b
     """Print the first screen on stderr, which the program leaves free."""
     from profiler import analyse_run, load
     from profiler.record.target import signals_as_interrupt
-    from profiler.report.summary import print_answer, print_summary
+    from profiler.report.write import print_answer, print_summary
 
     try:
         with nullcontext() if goes_on else signals_as_interrupt():  # handlers belong to the main thread

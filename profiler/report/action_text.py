@@ -1,35 +1,44 @@
-"""Makes the actions of the first screen of a run: what to do now, and the command that proves it."""
+"""Words what to do now, what `try` changes and measures, and what a change is predicted to give."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Any, Final
 
-from profiler.analyse.finding import Finding, GainMethod
-from profiler.analyse.model import Analysis
+from profiler.analyse.finding import Cure, Finding, GainMethod, Prediction
+from profiler.analyse.model import MAX_WITHOUT_CORE, WITHOUT_CORE, Analysis, Comparison
+from profiler.core.errors import Notice
 from profiler.core.facts import program as started_program
 from profiler.core.masking import MASK, masked_word
 from profiler.core.terminal import called_as
-from profiler.diagnose.model import NAMED, WORTH_LEADING, WORTH_NAMING, RunVerdict, is_worth
+from profiler.core.units import ratio, seconds, share
+from profiler.diagnose.model import MOST_UNEXPLAINED, NAMED, WORTH_LEADING, WORTH_NAMING, RunVerdict, is_worth
 from profiler.report.blocks import Action
-from profiler.report.finding_text import finding_text, lead_finding, prediction_texts, told
+from profiler.report.comparison_text import SAME, times_text
+from profiler.report.finding_text import NO_GAIN, finding_text, lead_finding, prediction_texts, told
 from profiler.report.first_screen_text import is_too_short, not_sampled, times_too_short
-from profiler.report.model import exit_status, has_no_steps
-from profiler.report.text import listed, relative_path, site_text
+from profiler.report.model import ReportInput, ReportSide, exit_status, has_no_steps
+from profiler.report.notices import describe
+from profiler.report.text import at, kernel_name, listed, part_of_time, plural, relative_path, site_text
 from profiler.run.model import RunInfo
+from profiler.run.trials import SkippedLine, Trial
 
 ACTIONS: Final = 3
 _CURES: Final = 2
+_BUSY: Final = 0.5
+"""Share of the time for which a device works, from which its kernels are worth a look."""
 _TRIAL: Final = "Without --yes it asks first. It runs the program without this cause, and changes no file of yours."
 
 
 def run_actions(analysis: Analysis) -> tuple[Action, ...]:
-    """What to write, and the command that proves it; where no rule found a cause, the next useful command."""
+    """Tell what to write, and the command that proves it; where no rule found a cause, the next useful command."""
     repair: tuple[Action, ...] = ()
     if analysis.info.state == "failed":
         repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
@@ -48,7 +57,7 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
 
 
 def _is_worth(finding: Finding) -> bool:
-    """Whether a change is worth to be written down: for its gain, or because a rule knows what to write instead."""
+    """Tell whether a change is worth writing down: for its gain, or because a rule knows what to write instead."""
     if not finding.has_cure:
         return is_worth(finding) or "part_cure" in finding.values
     is_written = bool(finding.rule.code) and not finding.gains and finding.share >= NAMED
@@ -69,7 +78,7 @@ def _cure(finding: Finding, *, is_lead: bool) -> Action:
 
 
 def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
-    """The commands that measure what a change gives, or that record more.
+    """Yield the commands that measure what a change gives, or that record more.
 
     :param first: the finding to try: the first action that is no growth, if any.
     """
@@ -110,14 +119,14 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
     if first is not None or not (record or is_well):
         yield _comparison(info)
     if first is None and is_well:
-        yield keep_action("it", program)
+        yield keep_action("Keep it as fast as it is", program)
 
 
-def keep_action(name: str, program: str) -> Action:
-    """The baseline that keeps a program as fast as it is, and what `check` does with it."""
+def keep_action(title: str, program: str) -> Action:
+    """Offer the baseline that keeps a program as fast as it is, and tell what `check` does with it."""
     check = f"{called_as()} check --baseline counters.json --update -- {program}"
     note = "In CI, run it without --update: it fails if a step calls, copies or waits more often than now."
-    return Action(f"Keep {name} as fast as it is", command=check, note=note)
+    return Action(title, command=check, note=note)
 
 
 def _comparison(info: RunInfo) -> Action:
@@ -142,12 +151,12 @@ def _quoted(command: str) -> str:
 
 
 def _is_typed(info: RunInfo) -> bool:
-    """Whether the command itself has the code, as that of `python -c`: in each checkout it runs the same."""
+    """Tell whether the command itself has the code, as that of `python -c`: in each checkout it runs the same."""
     return PurePath(info.argv[0]).name.startswith("python") and not started_program(info.argv)
 
 
 def _recording(analysis: Analysis) -> Iterator[Action]:
-    """The recording that tells more, where this one leaves much open."""
+    """Yield the recording that tells more, where this one leaves much open."""
     info = analysis.info
     if analysis.outcome == RunVerdict.THREADS_ONLY:
         yield Action("Record the program from its start, and for longer", command=_run(info))
@@ -160,7 +169,7 @@ def _recording(analysis: Analysis) -> Iterator[Action]:
 
 
 def _longer_recording(analysis: Analysis) -> Action:
-    """The command with the one option that makes the program run longer, or how much longer it is to run."""
+    """Return the command with the one option that makes the program run longer, or how much longer it is to run."""
     info, times = analysis.info, times_too_short(analysis)
     if times is None:
         return Action("Let the program run for longer, and record it again", command=_run(info))
@@ -196,12 +205,12 @@ _SCRIPT: Final = ".py"
 
 
 def command_text(info: RunInfo) -> str:
-    """The recorded command as one would type it; empty for none."""
+    """Return the recorded command as one would type it; empty for none."""
     return shlex.join(_typed(info))
 
 
 def _typed(info: RunInfo) -> tuple[str, ...]:
-    """The recorded command with the name of its program, or with its path where the name does not find that file."""
+    """Return the recorded command with the name of its program, or with its path if the name does not find it."""
     if not info.argv:
         return ()
     path, name = info.argv[0], PurePath(info.argv[0]).name
@@ -212,7 +221,7 @@ def _typed(info: RunInfo) -> tuple[str, ...]:
 
 
 def trial_commands(analysis: Analysis) -> tuple[str, str]:
-    """The command that tries the findings of a run, as it asks first, and as it runs without a terminal."""
+    """Return the command that tries the findings of a run, as it asks first, and as it runs without a terminal."""
     path, info = analysis.path, analysis.info
     if path is None or path.suffix == ".zip" or not info.end:
         what = f"-- {command_text(info)}"
@@ -225,3 +234,200 @@ def trial_commands(analysis: Analysis) -> tuple[str, str]:
 
 def _run(info: RunInfo) -> str:
     return f"{called_as()} run -- {command_text(info)}"
+
+
+def comparison_actions(report_input: ReportInput, comparison: Comparison) -> tuple[Action, ...]:
+    """Tell what the last side can still gain, and how to keep what was gained."""
+    last = report_input.sides[-1]
+    actions = [*_next_cure(last), *_bound_of_host(last)]
+    fixes = next(filter(None, (each.next_command() for each in comparison.extensions.values())), "")
+    if fixes:
+        each_fix = Action("See what each fix gains by itself", command=f"{called_as()} {fixes}")
+        return (*actions[: ACTIONS - 1], each_fix)
+    if not _is_worth_keeping(report_input, comparison):
+        record = Action(f"Record where the time of {last.label} goes", command=f"{called_as()} run -- {_command(last)}")
+        return (*actions[:ACTIONS],) or (record,)
+    return (*actions[: ACTIONS - 1], keep_action(f"Keep {last.label} as fast as it is", _command(last)))
+
+
+def _command(side: ReportSide) -> str:
+    return command_text(side.detailed.info) or "COMMAND"
+
+
+def _is_worth_keeping(report_input: ReportInput, comparison: Comparison) -> bool:
+    """Tell whether the last side ended well, can be compared with the first, and is not slower."""
+    last = report_input.sides[-1]
+    speed = report_input.ratio(last.label, report_input.rate)
+    if not comparison.comparable or speed is None or speed.known is None:
+        return False
+    is_slower = speed.known <= 1 - SAME and (speed.different or speed.n <= 1)
+    return not is_slower and not any(exit_status(run.info) for run in last.analyses())
+
+
+def _next_cure(side: ReportSide) -> Iterator[Action]:
+    worth = (each for each in told(side.detailed.findings) if each.has_cure and each.gain >= WORTH_LEADING)
+    for finding in islice(worth, 1):
+        text = finding_text(finding)
+        note = " ".join(prediction_texts(finding)[:1])
+        can_be_tried = finding.can_be_tried and side.detailed.info.argv
+        asking, command = trial_commands(side.detailed) if can_be_tried else ("", "")
+        place = at(finding.sites[0]) if finding.sites else ""
+        cause = f"{text.fix.removesuffix('.')}. {text.title.removesuffix('.')}{place}."
+        yield Action(f"Next in {side.label}", cause, text.code, command, asking, note)
+
+
+def _bound_of_host(side: ReportSide) -> Iterator[Action]:
+    """Tell how much more the host can give at most: the device has the same work to do."""
+    busy = side.measure("device_utilization").value
+    if not busy or busy < _BUSY or side.detailed.outcome == "":
+        return
+    works = f"The device of {side.label} works {part_of_time(busy, side.measure('peak_share').value)}"
+    waited = (side.measure(WITHOUT_CORE).value or 0.0) > MAX_WITHOUT_CORE  # then the host was late for that reason too
+    rest = (
+        f". If it never waited for the host, steps would be at most {times_text(1 / busy)} as fast"
+        if 1 / busy >= NO_GAIN and not waited
+        else ""
+    )
+    first = next(iter(side.detailed.kernels), None)
+    most = f" {kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""
+    yield Action("Look at the kernels", f"{works}{rest}.{most}")
+
+
+# ---------------------------------------------------------------- what `try` changes and measures
+
+
+def change_text(lines: tuple[SkippedLine, ...], settings: Mapping[str, Any], *, is_thread: bool) -> str:
+    """`skips train.py:14: total += weight.item()`"""
+    if lines:
+        verb = "stops other threads at" if is_thread else "skips"
+        return f"{verb} " + listed([f"{PurePath(line.file).name}:{line.line}: {_code(line.source)}" for line in lines])
+    return f"changes settings: {listed(list(_settings(settings)))}"
+
+
+def _code(source: str) -> str:
+    return source.partition("  #")[0][:80]
+
+
+def _settings(settings: Mapping[str, Any]) -> list[str]:
+    words = []
+    file, line = settings.get("loader_at") or ("", 0)
+    place = f" at {PurePath(file).name}:{line}" if file else ""
+    for name, value in settings.items():
+        if name == "loader":
+            words.append(f"DataLoader({', '.join(f'{key}={argument}' for key, argument in value.items())}){place}")
+        elif name == "loader_at":
+            continue
+        elif name == "optimizer":
+            words.append(f"optimizers with {', '.join(f'{key}={option}' for key, option in value.items())}")
+        elif name == "replay":
+            words.append(
+                f"the loader{place} replays its first batches" if place else "loaders replay their first batches"
+            )
+        elif name == "threads":
+            words.append(f"{value} threads")
+        else:
+            words.append(_SETTINGS.get(name, name))
+    return words
+
+
+_SETTINGS: Final = {
+    "collect": "no garbage collection",
+    "anomaly": "no anomaly detection",
+    "set_to_none": "gradients are dropped, not filled with zeros",
+}
+
+
+def measured_text(trial: Trial) -> str:
+    """`measured 2.90× (2.60× to 3.24×), predicted about 1.34×`, or why nothing was measured."""
+    predicted = f"predicted {ratio(trial.predicted)}" if trial.predicted else "nothing was predicted"
+    if trial.factor is None or trial.low is None or trial.high is None:
+        return f"not measured: {_reason(trial.reason)}; {predicted}"
+    bound = "at least " if trial.is_least else "up to " if trial.is_most else ""
+    chance = "; the difference may be chance" if trial.low <= 1.0 <= trial.high else ""
+    return f"measured {bound}{ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}{chance}"
+
+
+def round_text(rule: str, number: int, factor: float | None) -> str:
+    """`python-loop: round 2, 1.52× as fast so far`"""
+    return f"{rule}: round {number}" + (f", {ratio(factor)} as fast so far" if factor else "")
+
+
+def duration_text(trials: int, each: float) -> str:
+    return f"{plural(trials, 'trial')} of at most {seconds(each)} each"
+
+
+def not_tried_text(rule: str, reason: Notice) -> str:
+    """`float64: not tried: ...`"""
+    return f"{rule}: not tried: {_reason(reason)}"
+
+
+_WITH_ADVICE: Final = frozenset(("source-changed", "trial-failed", "trial-too-short", "wait-for-core"))
+"""Reasons that tell themselves what to do."""
+
+
+def _reason(reason: Notice | None) -> str:
+    """Tell why a finding was not measured, and what to do instead."""
+    text = describe(reason)
+    if reason is None or reason.code in _WITH_ADVICE:
+        return text
+    return f"{text}; apply the fix by hand, and run `compare --before OLD --after NEW`"
+
+
+def trials_json(trials: list[Trial]) -> str:
+    """Return the trials as a JSON document, with the reason in words as well."""
+    from dataclasses import asdict
+
+    rows = [{**asdict(trial), "is_most": trial.is_most, "explanation": describe(trial.reason)} for trial in trials]
+    return json.dumps({"schema": "trials/1", "trials": rows}, indent=1)
+
+
+# ---------------------------------------------------------------- what a change is predicted to give
+
+
+WHAT_IF_SCHEMA: Final = "what-if/1"
+_NEAR: Final = 0.03
+"""Deviation of the unchanged replay from which it is not trusted."""
+
+
+def what_if_text(cures: Sequence[Cure], prediction: Prediction) -> str:
+    """`With sync=0, a step takes about 118 ms instead of 153 ms: 1.29× as fast, by a replay of the recorded steps.`"""
+    changes = listed([str(cure) for cure in cures])
+    times = f"{seconds(prediction.after)} instead of {seconds(prediction.before)}: {ratio(prediction.factor)} as fast"
+    if prediction.method is GainMethod.BOUND:
+        return (
+            f"With {changes}, a step takes about {times}. No queue of a device was recorded, so this is the step "
+            "without these parts of it: nothing else can run beside them."
+        )
+    sentences = [f"With {changes}, a step takes about {times}, by a replay of the recorded steps."]
+    replayed = prediction.replayed or prediction.measured
+    if abs(replayed / prediction.measured - 1) > _NEAR:
+        sentences.append(
+            f"Without any change, the replay of a step takes {seconds(replayed)} instead of the measured "
+            f"{seconds(prediction.measured)}, so do not rely on it."
+        )
+    if prediction.unexplained > MOST_UNEXPLAINED:
+        sentences.append(
+            f"In {share(prediction.unexplained)} of the time, the device began later than the recording explains, "
+            "so do not rely on it."
+        )
+    if prediction.before > (1 + _NEAR) * replayed:
+        sentences.append(
+            f"The host's own steps took {seconds(prediction.measured)}, because it was ahead of the device."
+        )
+    return " ".join(sentences)
+
+
+def what_if_json(cures: Sequence[Cure], prediction: Prediction) -> Mapping[str, Any]:
+    """Return the document of `diagnose --what-if --format json`."""
+    return {
+        "schema": WHAT_IF_SCHEMA,
+        "changes": {cure.name: cure.word or cure.factor for cure in cures},
+        "method": prediction.method.value,
+        "step_seconds": prediction.before,
+        "predicted_step_seconds": prediction.after,
+        "factor": prediction.factor if prediction.after > 0 else None,
+        "measured_step_seconds": prediction.measured,
+        "replayed_step_seconds": prediction.replayed,
+        "unexplained": prediction.unexplained,
+        "text": what_if_text(cures, prediction),
+    }

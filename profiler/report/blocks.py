@@ -16,7 +16,7 @@ SIDE_TONES = ("s1", "s2", "s3", "s4", "s5", "s6")
 
 
 def side_tone(index: int) -> str:
-    """Tone of the side at `index`; after the sixth they repeat."""
+    """Return tone of the side at `index`; after the sixth they repeat."""
     return SIDE_TONES[index % len(SIDE_TONES)]
 
 
@@ -45,16 +45,16 @@ class Cell:
     """Small print before the note, which narrow terminals leave out where there is a note."""
 
     def small_print(self, *, brief: bool = False) -> str:
-        """Interval and note; in brief the note, or the interval where there is none."""
+        """Join interval and note; in brief give the note, or the interval where there is none."""
         return (self.note or self.interval) if brief else ", ".join(filter(None, (self.interval, self.note)))
 
     @property
     def is_location(self) -> bool:
-        """Whether it is a line of a file."""
+        """Tell whether it is a line of a file."""
         return self.code and self.text.rpartition(":")[2].isdecimal()
 
     def one_line(self, footnotes: dict[str, str] | None = None) -> str:
-        """Value and unit. Of a missing value its footnote mark, or the reason where there are no footnotes."""
+        """Write value and unit; of a missing value its footnote mark, or the reason where there are no footnotes."""
         if self.missing:
             return f"not measured [{footnotes[self.missing]}]" if footnotes else f"not measured: {self.missing}"
         return self.text + ("" if self.unit in {"", "×", "%"} else " ") + self.unit
@@ -118,7 +118,7 @@ class Table:
     note: str = ""
 
     def footnotes(self, *, empty_rows: bool = True) -> dict[str, str]:
-        """Why cells have no value: reason -> mark (a, b, ...), in order of appearance.
+        """Tell why cells have no value: reason -> mark (a, b, ...), in order of appearance.
 
         :param empty_rows: include rows in which nothing was measured, all for one reason (`row_missing`).
         """
@@ -128,7 +128,7 @@ class Table:
 
 
 def row_missing(row: tuple[Cell, ...]) -> str:
-    """The reason why nothing of a row was measured, if there is only one; empty where something was."""
+    """Return the reason why nothing of a row was measured, if there is only one; empty where something was."""
     reasons = {cell.missing for cell in row[1:]}
     return reasons.pop() if len(row) > 2 and len(reasons) == 1 else ""
 
@@ -170,12 +170,12 @@ class StackedBars:
     note: str = ""
 
     def scale(self, bar: Bar) -> float:
-        """The value that fills the width: the bar's own total, or that of the longest bar."""
+        """Return the value that fills the width: the bar's own total, or that of the longest bar."""
         bars = (bar,) if self.share else self.bars
         return max((sum(segment.value for segment in item.segments) for item in bars), default=0.0) or 1.0
 
     def legend(self) -> tuple[tuple[str, str], ...]:
-        """Label and tone of every category in any bar, in order."""
+        """Return label and tone of every category in any bar, in order."""
         return tuple(dict.fromkeys((segment.label, segment.tone) for bar in self.bars for segment in bar.segments))
 
 
@@ -194,16 +194,16 @@ class PhaseStrip:
     """The same step of another rank, on the same scale."""
 
     def width(self) -> float:
-        """The value that fills the width: the longest of the steps, or what the step would be where that is longer."""
+        """Return the value that fills the width: the longest step, now or after the change."""
         steps = [sum(segment.value for segment in strip.segments) for strip in self.strips()]
         return max(*steps, self.changed or 0.0) or 1.0
 
     def strips(self) -> tuple[PhaseStrip, ...]:
-        """The strip, and the one beside it."""
+        """Return the strip, and the one beside it."""
         return (self,) if self.beside is None else (self, self.beside)
 
     def legend(self) -> tuple[Segment, ...]:
-        """The parts of all strips, each name once."""
+        """Return the parts of all strips, each name once."""
         parts: dict[str, Segment] = {}
         for strip in self.strips():
             for segment in strip.segments:
@@ -225,7 +225,7 @@ class Curve:
     """Ends of the range of each point; with them the points are single measurements, drawn as dots."""
 
     def highest(self) -> float:
-        """The largest value that is drawn; 0 where there is none."""
+        """Return the largest value that is drawn; 0 where there is none."""
         return max((*self.y, *self.high), default=0.0)
 
 
@@ -250,7 +250,7 @@ class Panel:
     """Its unit, where panels have separate axes."""
 
     def highest(self) -> float:
-        """The largest value that is drawn; 0 where there is none."""
+        """Return the largest value that is drawn; 0 where there is none."""
         return max((*(curve.highest() for curve in self.curves), *(level.value for level in self.levels)), default=0.0)
 
 
@@ -272,12 +272,12 @@ class Lines:
     """True: x counts things from 1; there is no 0 and nothing between integers."""
 
     def y_limit(self, panel: Panel) -> float:
-        """The largest value on the y axis of `panel`."""
+        """Return the largest value on the y axis of `panel`."""
         panels = (panel,) if self.separate_y else self.panels
         return self.y_max or max((item.highest() for item in panels), default=0.0)
 
     def legend(self) -> tuple[tuple[str, str], ...]:
-        """Label and tone of every curve, in order; nothing where panels have one curve, which their titles name."""
+        """Return label and tone of every curve, in order; nothing where the titles of panels name their only curve."""
         if max((len(panel.curves) for panel in self.panels), default=0) < 2:
             return ()
         return tuple(dict.fromkeys((curve.label, curve.tone) for panel in self.panels for curve in panel.curves))
@@ -336,11 +336,11 @@ class Stair:
     """The conclusion from the interval: 'no difference seen'."""
 
     def small_print(self) -> str:
-        """Interval and conclusion."""
+        """Join interval and conclusion."""
         return ", ".join(filter(None, (self.interval, self.conclusion)))
 
     def description(self) -> str:
-        """Factor, interval and conclusion in one text."""
+        """Join factor, interval and conclusion."""
         return f"{self.text} ({self.small_print()})" if self.small_print() else self.text
 
 
@@ -356,7 +356,7 @@ class Waterfall:
     note: str = ""
 
     def legend(self) -> tuple[tuple[str, str], ...]:
-        """Label and kind of the steps that need an explanation, in order."""
+        """Return label and kind of the steps that need an explanation, in order."""
         labels = {"loss": "slower", "same": "no difference seen", "unknown": "too few rounds to tell"}
         present = {stair.kind for stair in self.stairs if stair.end is not None}
         entries = tuple((labels[kind], kind) for kind in labels if kind in present)
@@ -418,7 +418,7 @@ class SlopeChart:
     note: str = ""
 
     def table(self) -> Table:
-        """The same numbers as a table."""
+        """Return the same numbers as a table."""
         rows = tuple(
             (
                 Cell(slope.label, title=slope.where),
@@ -455,7 +455,7 @@ class TimelineTrack:
     """What the time between the parts is."""
 
     def shares(self, chart: TimelineChart) -> dict[TimelineKind, float]:
-        """The share of the timeline of each category, the largest first; its first kind stands for a category."""
+        """Return the share of each category, the largest first; the first kind of a category stands for it."""
         total: dict[str, tuple[TimelineKind, int]] = {}
         rest = chart.length
         for begin, end, number in zip(self.begin, self.end, self.kind, strict=True):
@@ -493,6 +493,34 @@ class TimelineChart:
 
 
 @dataclass(frozen=True, slots=True)
+class CodePlace:
+    """A line of code with its share of the time."""
+
+    share: float | None
+    """None: it is not known."""
+    location: str
+    """`train.py:14 Images.__getitem__`"""
+    source: str = ""
+    """The text of the line; empty: it was not recorded."""
+    path: str = ""
+    """The full path and the line."""
+    change: str = ""
+    """What stands in place of its share: what it costs on both sides (`12.4 ms → 17.1 ms`), or a count."""
+    diff: tuple[str, ...] = ()
+    """Lines of a diff that changed it, each with its sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Lines of code, each in one line of a terminal."""
+
+    title: str
+    places: tuple[CodePlace, ...]
+    note: str = ""
+    """What the shares are of, or why there are no lines; a terminal leaves it out where there are some."""
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Blocks side by side where there is room; each column has a heading."""
 
@@ -500,21 +528,9 @@ class Group:
 
 
 Block = (
-    Text
-    | Callout
-    | NotMeasured
-    | Items
-    | Table
-    | StackedBars
-    | PhaseStrip
-    | Lines
-    | IntervalChart
-    | Waterfall
-    | Flame
-    | SlopeChart
-    | TimelineChart
-    | Group
-)
+    Text | Callout | NotMeasured | Items | Table | StackedBars | PhaseStrip | Lines
+    | IntervalChart | Waterfall | Flame | SlopeChart | TimelineChart | Places | Group
+)  # fmt: skip
 
 
 GROUPS = {
@@ -550,7 +566,7 @@ class Headline:
 
     @property
     def text(self) -> str:
-        """The sentence."""
+        """Return the sentence."""
         return self.before + self.highlight + self.after
 
 
@@ -563,24 +579,6 @@ class Chip:
     """good | warning | plain"""
     detail: str = ""
     """The fact as a whole sentence, where the few words leave something out."""
-
-
-@dataclass(frozen=True, slots=True)
-class CodePlace:
-    """A line of code with its share of the time."""
-
-    share: float | None
-    """None: it is not known."""
-    location: str
-    """`train.py:14 Images.__getitem__`"""
-    source: str = ""
-    """The text of the line; empty: it was not recorded."""
-    path: str = ""
-    """The full path and the line."""
-    change: str = ""
-    """What it costs on both sides of a comparison, in place of its share: `12.4 ms → 17.1 ms`."""
-    diff: tuple[str, ...] = ()
-    """Lines of a diff that changed it, each with its sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -601,11 +599,11 @@ class Action:
     """The line to change."""
 
     def details(self) -> str:
-        """What stands after the title: the text and the line."""
+        """Tell what stands after the title: the text and the line."""
         return ", ".join(filter(None, (self.text, self.place)))
 
     def with_place_first(self) -> str:
-        """All of it on one line, whose end may be cut: the line to change stands first."""
+        """Return all of it on one line, whose end may be cut: the line to change stands first."""
         return ": ".join(filter(None, (self.place, self.title, self.text)))
 
 
@@ -630,8 +628,12 @@ class FirstScreen:
     """At most three."""
 
     def context_line(self) -> str:
-        """The context in one line."""
+        """Return the context in one line."""
         return " · ".join(self.context)
+
+    def places_block(self) -> Places:
+        """Return the lines as a block of their own."""
+        return Places(self.places_title, self.places, self.places_note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -645,7 +647,7 @@ class Report:
     """None: the sections begin at once."""
 
     def open_sections(self) -> tuple[Section, ...]:
-        """The sections of no group."""
+        """Return the sections of no group."""
         return tuple(section for section in self.sections if not section.group)
 
     def groups(self) -> tuple[tuple[str, str, tuple[Section, ...]], ...]:

@@ -43,120 +43,39 @@ class CategoryText(NamedTuple):
 
 
 CATEGORIES: Final[Mapping[str, CategoryText]] = {
-    "input": CategoryText(
-        "data loading",
-        "c1",
-        "waiting for a batch, or making one; tokenization",
-        "while the host loaded data",
-        "Data loading",
-        "on data loading",
-    ),
-    "sync": CategoryText(
-        "sync",
-        "c2",
-        "blocked until the device, or a worker, finished",
-        "in and after syncs",
-        "Waiting for the device",
-        "blocked on the device",
-    ),
-    "copy": CategoryText(
-        "copy",
-        "c3",
-        "in a copy call, not blocked",
-        "in copy calls",
-        "Copying between host and device",
-        "in copies between host and device",
-    ),
-    "launch": CategoryText(
-        "launch",
-        "c4",
-        "other calls toward the device",
-        "in launch and allocation calls",
-        "Calling the device",
-        "in device calls",
-    ),
-    "framework": CategoryText(
-        "framework",
-        "c5",
-        "torch's own Python, or its operators if a GPU does the work",
-        "while the host launched operators",
-        "Calling torch's operators",
-        "in the framework's own Python and in launching its operators",
-    ),
-    "compute": CategoryText(
-        "compute",
-        "c6",
-        "operators that are the work itself",
-        "while the host computed",
-        "Computing",
-        "on computing",
-    ),
+    "input": CategoryText("data loading", "c1", "waiting for a batch, or making one; tokenization",
+        "while the host loaded data", "Data loading", "on data loading"),
+    "sync": CategoryText("sync", "c2", "blocked until the device, or a worker, finished", "in and after syncs",
+        "Waiting for the device", "blocked on the device"),
+    "copy": CategoryText("copy", "c3", "in a copy call, not blocked", "in copy calls",
+        "Copying between host and device", "in copies between host and device"),
+    "launch": CategoryText("launch", "c4", "other calls toward the device", "in launch and allocation calls",
+        "Calling the device", "in device calls"),
+    "framework": CategoryText("framework", "c5", "torch's own Python, or its operators if a GPU does the work",
+        "while the host launched operators", "Calling torch's operators",
+        "in the framework's own Python and in launching its operators"),
+    "compute": CategoryText("compute", "c6", "operators that are the work itself", "while the host computed",
+        "Computing", "on computing"),
     "log": CategoryText("log", "c7", "logging", "while the host logged", "Logging", "on logging"),
-    "checkpoint": CategoryText(
-        "checkpoint",
-        "c8",
-        "writing checkpoints",
-        "while the host wrote a checkpoint",
-        "Writing checkpoints",
-        "on writing checkpoints",
-    ),
-    "python": CategoryText(
-        "Python",
-        "c10",
-        "Python code, on a core and with the GIL",
-        "while the host ran Python",
-        "Python code",
-        "in Python code",
-    ),
-    "gil": CategoryText(
-        "GIL wait",
-        "c11",
-        "another thread held Python's global interpreter lock",
-        "while the host waited for the GIL",
-        "Waiting for the GIL",
-        "waiting for the GIL",
-    ),
-    "ranks": CategoryText(
-        "rank wait",
-        "c12",
-        "exchanging data with other ranks, or waiting for them",
+    "checkpoint": CategoryText("checkpoint", "c8", "writing checkpoints", "while the host wrote a checkpoint",
+        "Writing checkpoints", "on writing checkpoints"),
+    "python": CategoryText("Python", "c10", "Python code, on a core and with the GIL", "while the host ran Python",
+        "Python code", "in Python code"),
+    "gil": CategoryText("GIL wait", "c11", "another thread held Python's global interpreter lock",
+        "while the host waited for the GIL", "Waiting for the GIL", "waiting for the GIL"),
+    "ranks": CategoryText("rank wait", "c12", "exchanging data with other ranks, or waiting for them",
         "while the host exchanged data with other ranks or waited for them",
-        "Communication between ranks, waits included,",
-        "exchanging data with other ranks or waiting for them",
-    ),
-    "waiting": CategoryText(
-        "other wait",
-        "c13",
+        "Communication between ranks, waits included,", "exchanging data with other ranks or waiting for them"),
+    "waiting": CategoryText("other wait", "c13",
         "blocked in a sleep, on a lock or on a file, or for an unknown reason",
-        "while the host waited for something else",
-        "Waiting for something else",
-        "on other waits",
-    ),
-    "core": CategoryText(
-        "core wait",
-        "c14",
-        "could have run, but no core was free",
-        "while there was no core to run on",
-        "Waiting for a core",
-        "waiting for a core",
-    ),
-    "throttled": CategoryText(
-        "throttled",
-        "c15",
-        "could have run, but its group had used up its CPU quota",
-        "while the host was throttled",
-        "Throttling by the CPU quota",
-        "throttled",
-    ),
-    UNATTRIBUTED: CategoryText(
-        "unknown",
-        "c9",
-        "neither records nor samples tell its category",
-        "while it is unknown what the host did",
-        "Unknown work",
-        "on something unknown",
-    ),
-}
+        "while the host waited for something else", "Waiting for something else", "on other waits"),
+    "core": CategoryText("core wait", "c14", "could have run, but no core was free",
+        "while there was no core to run on", "Waiting for a core", "waiting for a core"),
+    "throttled": CategoryText("throttled", "c15", "could have run, but its group had used up its CPU quota",
+        "while the host was throttled", "Throttling by the CPU quota", "throttled"),
+    UNATTRIBUTED: CategoryText("unknown", "c9", "neither records nor samples tell its category",
+        "while it is unknown what the host did", "Unknown work", "on something unknown"),
+}  # fmt: skip
 """The texts of every category of HOST_CATEGORIES; a test checks that none is missing."""
 _ONLY_IN_FIGURES: Final[Mapping[str, tuple[str, str]]] = {
     "allocate": ("c16", "calls that allocate or free memory of the device"),
@@ -213,30 +132,30 @@ PHASES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def category_tone(name: str) -> str:
-    """The tone of a category of the host or the device in all figures; the same name has the same tone in both."""
+    """Return the tone of a category of the host or the device, which is the same in all figures."""
     text = CATEGORIES.get(name)
     return text.tone if text is not None else _ONLY_IN_FIGURES.get(name, _OTHER_CATEGORY)[0]
 
 
 def category_label(name: str) -> str:
-    """The name of a category of the host or the device in all figures and tables."""
+    """Return the name of a category of the host or the device in all figures and tables."""
     text = CATEGORIES.get(name)
     return text.label if text is not None else name
 
 
 def device_label(name: str) -> str:
-    """The name of a category of the device where those of the host are shown too."""
+    """Return the name of a category of the device where those of the host are shown too."""
     return f"device {name}"
 
 
 def category_meaning(name: str) -> str:
-    """What the time of a category is spent on; empty for one that a program names itself."""
+    """Tell what the time of a category is spent on; empty for one that a program names itself."""
     text = CATEGORIES.get(name)
     return text.meaning if text is not None else _ONLY_IN_FIGURES.get(name, _OTHER_CATEGORY)[1]
 
 
 def rest_title(name: str, values: Mapping[str, Any]) -> str:
-    """What begins a sentence about time that no rule explains: `Data loading`, before `takes 61% of each step`."""
+    """Tell what begins a sentence about time that no rule explains: `Data loading`, before `takes 61% of each step`."""
     if name in CODE_TITLES:
         return CODE_TITLES[name].format(package=values["package"])
     if name.startswith(IDLE):
@@ -246,7 +165,7 @@ def rest_title(name: str, values: Mapping[str, Any]) -> str:
 
 
 def phase_label(name: str) -> str:
-    """The name of a phase of a step in all outputs."""
+    """Return the name of a phase of a step in all outputs."""
     return PHASES.get(name, (name, ""))[0]
 
 

@@ -1,4 +1,4 @@
-"""Makes sentences of the verdict on a comparison."""
+"""Makes sentences of the verdict on a comparison, and those of its first screen."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import ELSEWHERE, UNATTRIBUTED, Comparison
-from profiler.core.units import count, ratio, seconds, share
-from profiler.diagnose.model import ComparisonDiagnosis, PhaseChange, SideDiagnosis, TimeChange, TimeChangeKind
+from profiler.analyse.model import ELSEWHERE, LOADED_MACHINE, UNATTRIBUTED, Comparison
+from profiler.core.metrics import PER_STEP, find_counter
+from profiler.core.units import count, rate, ratio, seconds, share, significant
+from profiler.diagnose.model import (
+    ComparisonDiagnosis,
+    PhaseChange,
+    SideDiagnosis,
+    TimeChange,
+    TimeChangeKind,
+)
+from profiler.report import text as words
+from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import CATEGORIES, phase_label
+from profiler.report.first_screen_text import WHY
+from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
+from profiler.report.notices import describe, different_results, mismatches, same_results
 from profiler.report.rank_text import comparison_sentences
 from profiler.report.table import factor, ratio_text
-from profiler.report.text import at, capitalized, describe, listed, mismatches
 from profiler.report.verdict_text import Statement
 from profiler.run.model import Site
 
@@ -32,7 +43,7 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
 
 
 def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagnosis:
-    """The diagnosis of a side; of time of an unknown category with its line, which tables below name."""
+    """Return the diagnosis of a side; of time of an unknown category with its line, which tables below name."""
     change = side.change
     if change is None or change.kind is not TimeChangeKind.HOST or change.name != UNATTRIBUTED:
         return side
@@ -45,7 +56,7 @@ def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagno
 
 
 def _why(side: SideDiagnosis) -> Iterator[str]:
-    """What changed along with the speed of a side, as sentences of their own."""
+    """Tell what changed along with the speed of a side, as sentences of their own."""
     speed = side.speed
     if speed is None or speed.value is None:
         yield _sentence(describe(side.reason))
@@ -61,7 +72,7 @@ def _why(side: SideDiagnosis) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    return f"{capitalized(text)}."
+    return f"{words.capitalized(text)}."
 
 
 def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
@@ -71,7 +82,10 @@ def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
     statements = [_side_statement(side) for side in diagnosis.sides]
     texts = [statement.text for statement in statements]
     head = f"Not comparable ({mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
-    more = (*comparison_sentences(diagnosis.ranks), *_starts(diagnosis.starts))
+    more = (*comparison_sentences(diagnosis.ranks),)
+    if diagnosis.starts:
+        named = words.listed([f"{seconds(start)} in {label}" for label, start in diagnosis.starts])
+        more = (*more, f"These figures do not include the time before the first step ({named}).")
     if head:
         return Statement(head, (f"{'; '.join(texts)}.", *more))
     if len(statements) == 1 and statements[0].details:
@@ -114,7 +128,7 @@ def _moved(side: SideDiagnosis) -> str:
 
 
 def _changed(side: SideDiagnosis) -> str:
-    """The changes along with the speed; `because` only where the recordings show time that explains most of it."""
+    """Tell what changed with the speed; say `because` only if recorded time explains most of it."""
     counted = _counts(side)
     more = f", with {' and '.join(counted)}" if counted else ""
     slowed = ""
@@ -129,7 +143,7 @@ def _changed(side: SideDiagnosis) -> str:
     if side.busy:
         first = f"device utilization from {share(side.busy[0])} to {share(side.busy[1])}"
     parts = list(filter(None, (first, *counted)))
-    return f"with {listed(parts)}{slowed}" if parts else ""
+    return f"with {words.listed(parts)}{slowed}" if parts else ""
 
 
 def _counts(side: SideDiagnosis) -> list[str]:
@@ -139,7 +153,7 @@ def _counts(side: SideDiagnosis) -> list[str]:
 
 
 def _with_counts(side: SideDiagnosis) -> str:
-    return f"with {listed(counted)}" if (counted := _counts(side)) else ""
+    return f"with {words.listed(counted)}" if (counted := _counts(side)) else ""
 
 
 _COUNTERS: Final[Mapping[str, str]] = {
@@ -154,7 +168,8 @@ _COUNTERS: Final[Mapping[str, str]] = {
 
 def change_text(change: TimeChange) -> str:
     """`idle in and after syncs fell from 50% to 17% of a step (train.py:88)`"""
-    return f"{_what(change)} {_verb(change)} {_amounts(change)}"
+    verb = ("fell", "shrank:") if change.faster else ("rose", "grew:")
+    return f"{_what(change)} {verb[change.is_several]} {_amounts(change)}"
 
 
 def _what(change: TimeChange) -> str:
@@ -169,12 +184,6 @@ def _what(change: TimeChange) -> str:
     return "all parts" if change.kind is TimeChangeKind.ALL_PHASES else "several parts"
 
 
-def _verb(change: TimeChange) -> str:
-    if change.is_several:
-        return "shrank:" if change.faster else "grew:"
-    return "fell" if change.faster else "rose"
-
-
 def _amounts(change: TimeChange) -> str:
     """`from 50% to 17% of a step (train.py:88)`, `forward +3.00 ms, data +1.00 ms (of +4.00 ms a step)`"""
     if change.is_several:
@@ -186,7 +195,7 @@ def _amounts(change: TimeChange) -> str:
         before, after = seconds(change.before), seconds(change.after)
         most = _most_at(change.site, cost)
         return f"from {before}{most if change.faster else ''} to {after}{'' if change.faster else most} a step"
-    where = f" ({at(change.site).strip().removeprefix('at ')})" if change.site else ""
+    where = f" ({words.at(change.site).strip().removeprefix('at ')})" if change.site else ""
     if change.as_shares:
         return f"from {share(change.before)} to {share(change.after)} of a step{where}"
     return f"from {seconds(change.before)} to {seconds(change.after)} a step in the breakdown pass{where}"
@@ -197,15 +206,222 @@ def _phase_change(change: PhaseChange) -> str:
 
 
 def _most_at(site: Site | None, cost: str = "") -> str:
-    return f" (most{at(site)}{cost})" if site else ""
+    return f" (most{words.at(site)}{cost})" if site else ""
 
 
 def _signed(value: float) -> str:
     return f"{'+' * (value > 0)}{seconds(value)}"
 
 
-def _starts(starts: tuple[tuple[str, float], ...]) -> Iterator[str]:
-    if not starts:
+# ---------------------------------------------------------------- the first screen
+
+
+_DIGITS: Final = 2
+"""Significant digits of a ratio on the first screen: runs vary by more than a third digit tells."""
+_FINE: Final = 2.0
+"""Ratio below which a third digit matters."""
+_WAITS: Final = (
+    (f"syncs{PER_STEP}", "waits for the device", "waits"),
+    (f"might_sync{PER_STEP}", "reads a value for which it may wait on a GPU", "does so"),
+    (f"launches{PER_STEP}", "launches a kernel", "launches one"),
+    (f"h2d{PER_STEP}", "copies to the device", "copies"),
+)
+"""Counters that tell how often the host turns to the device, the most telling first, and verbs for both sides."""
+EXACT: Final = ("syncs", "h2d", "d2h", "allocations", "launches")
+"""Counters that a comparison names where it cannot compare times."""
+_MUCH_LESS: Final = 2.0
+"""Factor from which a counter of two sides tells why one is faster."""
+
+
+SAME: Final = 0.005
+"""Difference of a ratio from 1 that its text would not show."""
+
+
+# ---------------------------------------------------------------- headline
+
+
+def comparison_headline(report_input: ReportInput, comparison: Comparison) -> Headline:
+    """`after trains 60× faster: 36.5k → 2.21M tokens/s`; of several sides the last one."""
+    if not comparison.comparable and not comparison.forced:
+        return Headline("These sides are not comparable", judged="bad")
+    first, last = report_input.sides[0], report_input.sides[-1]
+    if first is last:
+        measure = first.measure(report_input.rate)
+        speed_text = f"{first.label} trains at {rate(measure.value, measure.unit)}" if measure.value else first.label
+        return Headline(speed_text)
+    speed = report_input.ratio(last.label, report_input.rate)
+    before, after = (side.measure(report_input.rate) for side in (first, last))
+    if speed is None or speed.known is None or before.value is None or after.value is None:
+        reason = f": {describe(speed.reason)}" if speed is not None and speed.waits_for_core else ""
+        return Headline(f"The speed of {last.label} relative to {first.label} is not known", "", reason, "open")
+    amounts = f": {rate(before.value, '').strip()} → {rate(after.value, report_input.rate_unit(report_input.rate))}"
+    if speed.n > 1 and not speed.different:
+        return Headline(f"{last.label} and {first.label}: ", "no difference seen", amounts, judged="open")
+    if abs(speed.known - 1) < SAME and comparison.comparable:
+        return Headline(f"{last.label} trains as fast as {first.label}", "", amounts, "open")
+    is_faster = speed.known >= 1
+    gain = f"{times_text(speed.known if is_faster else 1 / speed.known)} {'faster' if is_faster else 'slower'}"
+    if speed.value is None:
+        least = significant(speed.known if is_faster else 1 / speed.known)  # as in the table and the verdict
+        gain = f"at least {least}× {'faster' if is_faster else 'slower'}"
+        amounts = f": {describe(speed.reason)}"
+    if not comparison.comparable:
+        return Headline(f"Not comparable, but compared: {last.label} trains ", gain, amounts, "bad")
+    return Headline(f"{last.label} trains ", gain, amounts, "good" if is_faster else "bad")
+
+
+def times_text(value: float) -> str:
+    """`60×`, `5.6×`, `1.23×`"""
+    return f"{_number(value)}×"
+
+
+def _number(value: float) -> str:
+    return significant(value, _DIGITS + (value < _FINE))
+
+
+# ---------------------------------------------------------------- why
+
+
+def comparison_why(report_input: ReportInput, comparison: Comparison) -> tuple[str, ...]:
+    """Tell in two sentences how often each side turns to the device and how busy that is, or what else changed."""
+    if not comparison.comparable:
+        return (f"They differ: {mismatches(comparison.mismatches)}.",)
+    first, last = report_input.sides[0], report_input.sides[-1]
+    if _waits_for_core(report_input):
+        return tuple(filter(None, (_busy_sentence(first, last), _count_sentence(first, last)))) or comparison.why[:WHY]
+    if first is not last and (sentences := _device_sentences(first, last)):
+        return sentences
+    return comparison.why[:WHY] or (comparison.verdict,)
+
+
+def _device_sentences(first: ReportSide, last: ReportSide) -> tuple[str, ...]:
+    """`before waits for the device twice for every token, and the device works 6% of the time.`"""
+    works = _works(first, last)
+    if not works:
+        return ()
+    for name, verb, again in _WAITS:
+        before, after = (side.measure(name).value for side in (first, last))
+        if not before or not after or max(before, after) < _MUCH_LESS * min(before, after):
+            continue
+        often = [_how_often(side, value) for side, value in ((first, before), (last, after))]
+        return f"{first.label} {verb} {often[0]}, and {works[0]}.", f"{last.label} {again} {often[1]}, and {works[1]}."
+    return (_busy_sentence(first, last),)
+
+
+def _works(first: ReportSide, last: ReportSide) -> list[str]:
+    """`the device works 6% of the time` for each side; empty where one of them does not tell."""
+    busy = [(side.measure("device_utilization").value, side.measure("peak_share").value) for side in (first, last)]
+    works = [f"the device works {words.part_of_time(value, peak)}" for value, peak in busy if value is not None]
+    return works if len(works) == len(busy) else []
+
+
+def _busy_sentence(first: ReportSide, last: ReportSide) -> str:
+    works = _works(first, last)
+    return f"In {first.label} {works[0]}, and in {last.label} {works[1]}." if works else ""
+
+
+def _count_sentence(first: ReportSide, last: ReportSide) -> str:
+    """Return the counts of a step, which are the same however busy the machine is."""
+    counts = []
+    for name in EXACT:
+        before, after = (side.measure(f"{name}{PER_STEP}").value for side in (first, last))
+        counter = find_counter(name)
+        if counter is not None and before is not None and after is not None and before != after:
+            counts.append(f"{counter.plural} from {count(before)} to {count(after)}")
+    return f"Other programs do not change the counts of a step: {words.listed(counts)}." if counts else ""
+
+
+def _waits_for_core(report_input: ReportInput) -> bool:
+    """Tell whether a side waited for a core so long that the speed of the last side is at most known as a bound."""
+    speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
+    return speed is not None and speed.waits_for_core
+
+
+def _how_often(side: ReportSide, per_step: float) -> str:
+    """`twice for every token`, `once for 3,000 tokens`; `12 times a step` where the program counts no tokens."""
+    speed, steps = side.measure("tokens_per_s"), side.measure("steps_per_s")
+    if not speed.value or not steps.value:
+        return f"{_so_often(per_step)} a step"
+    units, unit = speed.value / steps.value, speed.unit.removesuffix("/s")
+    if per_step >= units * _NEARLY_ONE:
+        return f"{_so_often(per_step / units)} for every {unit.removesuffix('s')}"
+    return f"once for {_rounded(units / per_step)} {unit}"
+
+
+_NEARLY_ONE: Final = 0.95
+
+
+def _so_often(times: float) -> str:
+    """`once`, `twice`, `2.4 times`"""
+    text = significant(times, _DIGITS)
+    return {"1.0": "once", "2.0": "twice"}.get(text, f"{_rounded(times)} times")
+
+
+def _rounded(value: float) -> str:
+    """Round to two significant digits: 3,000, 12, 2.4."""
+    return count(float(significant(value, _DIGITS).replace(",", "")))
+
+
+# ---------------------------------------------------------------- chips
+
+
+def comparison_chips(report_input: ReportInput, comparison: Comparison) -> tuple[Chip, ...]:
+    """Return the interval of the ratio, whether the results are the same, and what makes the figures doubtful."""
+    chips = (*_interval_chips(report_input), *_result_chips(report_input, comparison))
+    return (*chips, *_doubts(report_input, comparison))
+
+
+def _interval_chips(report_input: ReportInput) -> Iterator[Chip]:
+    speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
+    if speed is not None and speed.bound is not None:
+        reason = ONE_PAIR if speed.n == 1 else f"of {speed.n} pairs"
+        yield Chip(f"a lower bound, {reason}", "warning")
+    if speed is None or speed.value is None:
         return
-    named = listed([f"{seconds(start)} in {label}" for label, start in starts])
-    yield f"These figures do not include the time before the first step ({named})."
+    if speed.low is None or speed.high is None:
+        reason = ONE_PAIR if speed.n == 1 else describe(speed.reason)
+        yield Chip(reason or words.plural(speed.n, "pair"), "warning")
+        return
+    is_slower = speed.value < 1 and speed.different
+    low, high = (1 / speed.high, 1 / speed.low) if is_slower else (speed.low, speed.high)
+    ends = f"{_number(low)} to {times_text(high)}"
+    yield Chip(f"{ends} with 95% confidence, {words.plural(speed.n, 'pair')}", "good" if speed.different else "plain")
+
+
+def _result_chips(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]:
+    different = different_results(result for result in comparison.results if result.difference is not None)
+    if different:
+        yield Chip("results differ", "warning", f"{different}.")
+        return
+    same = same_results(comparison.results)
+    losses = {significant(value) for side in report_input.sides if (value := side.measure("loss").value) is not None}
+    is_same_loss = len(losses) == 1 and all(side.has("loss") for side in report_input.sides)
+    if same or is_same_loss:
+        text = f"same loss: {losses.pop()}" if is_same_loss else "same results"
+        yield Chip(text, "good", f"{same}, in all runs." if same else "")
+
+
+def _doubts(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]:
+    if not comparison.comparable:
+        yield Chip("not comparable", "warning", f"{mismatches(comparison.mismatches)}.")
+    if comparison.planned is not None:
+        yield Chip("stopped early", "warning", f"{comparison.pairs} of {comparison.planned} rounds are complete.")
+    ended = [status for side in report_input.sides for run in side.runs if (status := exit_status(run.info))]
+    if ended:
+        yield Chip("ended early", "warning", f"A program {ended[0]}. Ratios are of the part before that.")
+    if (load := noisy_machine(report_input)) and not _waits_for_core(report_input):
+        yield Chip(f"shared machine: {_taken(report_input)} of the CPU", "warning", load)
+
+
+def _taken(report_input: ReportInput) -> str:
+    """`other programs took 7%`: the largest such share in any run."""
+    programs, machines = LOADED_MACHINE
+    shares = []
+    for side in report_input.sides:
+        for warning in side.warnings():
+            if warning.code == programs:
+                shares.append((warning.values["used"] / warning.values["cores"], "other programs"))
+            elif warning.code == machines:
+                shares.append((warning.values["share"], "neighbours"))
+    part, who = max(shares)
+    return f"{who} took up to {share(part)}"

@@ -17,22 +17,14 @@ from profiler.analyse.model import (
     UNATTRIBUTED,
     USUAL_STEPS,
     Analysis,
-    Phase,
     RankActivity,
     Stage,
 )
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
-from profiler.diagnose.model import (
-    NAMED,
-    NEARLY_ALL,
-    WORTH_LEADING,
-    WORTH_NAMING,
-    RunVerdict,
-    busy_thread,
-    is_worth,
-)
+from profiler.diagnose.model import NAMED, NEARLY_ALL, WORTH_LEADING, WORTH_NAMING, RunVerdict, busy_thread, is_worth
+from profiler.report import text as words
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import phase_label
 from profiler.report.finding_text import (
@@ -65,19 +57,9 @@ from profiler.report.model import (
     loaded_machine,
 )
 from profiler.report.rank_text import other_ranks
-from profiler.report.text import (
-    THREAD_STATES,
-    capitalized,
-    file_name,
-    function_name,
-    listed,
-    part_of_time,
-    plural,
-    site_text,
-    the_process,
-)
 from profiler.run.model import Site, StepKind
 
+_NO_STEP: Final = "No step was seen, so nothing can be said about the speed of its training."
 WHY: Final = 2
 """Sentences below a headline, beside what its share leaves out."""
 
@@ -90,32 +72,28 @@ def run_headline(analysis: Analysis, devices: str) -> Headline:
     if has_no_steps(analysis) and (status := exit_status(analysis.info)):
         return Headline(f"The program {status}", judged="bad")
     if lead := lead_finding(analysis):
-        return _finding_headline(lead, analysis)
+        gain = gain_to_get(lead)
+        if is_of_input(lead):
+            who = "The device" if analysis.outcome in _OF_DEVICE else "Training"
+            waits = _wait_for_data(lead, analysis)
+            if waits - lead.share >= VISIBLE:  # the gain is not that of all of them
+                gain = gain.replace(AS_FAST, " as fast after the first change")
+            return Headline(f"{who} waits for data {share(waits)} of every step{': ' if gain else ''}", gain)
+        part = share(_evaluation(lead, analysis) or (lead.of_steps if lead.is_growth else lead.share))
+        is_whole = analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE
+        whole = whole_text(lead, "the trace" if is_whole else "every step")
+        if not lead.has_cure:
+            if lead.rule.name == UNATTRIBUTED:
+                is_hinted = any(line.unrecorded for line in analysis.lines)
+                return Headline(f"What ran in {part} of {whole} is {'uncertain' if is_hinted else 'unknown'}")
+            return Headline(finding_sentence(lead, f"of {whole}", is_brief=True).removesuffix("."))
+        return Headline(f"{title(lead)}: {part} of {whole}{', ' if gain else ''}", gain)
     ledger = analysis.ranks
     if ledger is not None and ledger.straggler is not None:
         late = ledger.straggler
         others = other_ranks(len(ledger.ranks))
         return Headline(f"Rank {late.rank} makes {others} wait {seconds(late.lead)} of every step")
     return Headline(_outcome(analysis, devices))
-
-
-def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
-    gain = gain_to_get(finding)
-    if is_of_input(finding):
-        who = "The device" if analysis.outcome in _OF_DEVICE else "Training"
-        waits = _wait_for_data(finding, analysis)
-        if waits - finding.share >= VISIBLE:  # the gain is not that of all of them
-            gain = gain.replace(AS_FAST, " as fast after the first change")
-        return Headline(f"{who} waits for data {share(waits)} of every step{': ' if gain else ''}", gain)
-    part = share(_evaluation(finding, analysis) or (finding.of_steps if finding.is_growth else finding.share))
-    is_whole = analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE
-    whole = whole_text(finding, "the trace" if is_whole else "every step")
-    if not finding.has_cure:
-        if finding.rule.name == UNATTRIBUTED:
-            is_hinted = any(line.unrecorded for line in analysis.lines)
-            return Headline(f"What ran in {part} of {whole} is {'uncertain' if is_hinted else 'unknown'}")
-        return Headline(finding_sentence(finding, f"of {whole}", is_brief=True).removesuffix("."))
-    return Headline(f"{title(finding)}: {part} of {whole}{', ' if gain else ''}", gain)
 
 
 _OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY)
@@ -135,23 +113,23 @@ def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
 
 
 def leaves_much_out(finding: Finding, analysis: Analysis) -> bool:
-    """Whether shares of findings and those of phases differ visibly, since phases contain waits for a core."""
+    """Tell whether shares of findings and those of phases differ visibly, since phases contain waits for a core."""
     return waits_for_cores(analysis) or bool(left_out_text(finding))
 
 
 def waits_for_cores(analysis: Analysis) -> bool:
-    """Whether waits for a core take so much of a step that they are worth a part of its strip."""
+    """Tell whether waits for a core take so much of a step that they are worth a part of its strip."""
     return analysis.core_wait >= NAMED * (analysis.value("step_time") or math.inf)
 
 
 def _evaluation(finding: Finding, analysis: Analysis) -> float:
-    """The share of a step that is evaluation, as in its strip, where a finding is about that; else 0."""
+    """Return the share of a step that is evaluation, as in its strip, where a finding is about that; else 0."""
     phases = analysis.phases if finding.rule.name == EVALUATION and not leaves_much_out(finding, analysis) else ()
     return next((phase.share for phase in phases if phase.name == Stage.EVALUATION), 0.0)
 
 
 def is_of_input(finding: Finding) -> bool:
-    """Whether nearly all of what it costs is time in which the training has no batch."""
+    """Tell whether nearly all of what it costs is time in which the training has no batch."""
     total = sum(finding.costs.values())
     is_other = finding.is_of_run or finding.rule.name == EVALUATION  # that is an input of its own
     return not is_other and total > 0 and finding.costs.get("input", 0.0) > NEARLY_ALL * total
@@ -167,21 +145,21 @@ def gain_to_get(finding: Finding) -> str:
 
 
 def _outcome(analysis: Analysis, devices: str) -> str:
-    """What the run is limited by where no finding leads."""
+    """Tell what the run is limited by where no finding leads."""
     part = share(analysis.outcome_share)
     match analysis.outcome:
         case RunVerdict.DEVICE_IDLE | RunVerdict.DEVICE_IDLE_UNEXPLAINED:
             return f"The {devices} is idle {part} of the time"
         case RunVerdict.DEVICE_BUSY | RunVerdict.DEVICE_BUSY_SAMPLED:
-            return f"The {devices} is busy {part_of_time(analysis.outcome_share, analysis.value('peak_share'))}"
+            return f"The {devices} is busy {words.part_of_time(analysis.outcome_share, analysis.value('peak_share'))}"
         case RunVerdict.DEVICE_UNRECORDED:
             return analysis.headline.removesuffix(".")
         case RunVerdict.NO_STEP:
             return "No training step was seen"
         case RunVerdict.THREADS_ONLY:
             if thread := busy_thread(analysis):
-                who = capitalized(the_process(thread.process))
-                return f"{who} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
+                who = words.capitalized(words.the_process(thread.process))
+                return f"{who} was {words.THREAD_STATES[thread.state]} {share(thread.share)} of the time"
     if not analysis.outcome and (verdict := analysis.headline or analysis.verdict):
         return verdict
     if step := analysis.value("step_time"):
@@ -197,7 +175,7 @@ def _is_much_unknown(analysis: Analysis) -> bool:
 
 
 def run_why(analysis: Analysis) -> tuple[str, ...]:
-    """What costs the time, and what the rest of a step is; then what the share and the gain leave out."""
+    """Tell what costs the time, and what the rest of a step is; then what the share and the gain leave out."""
     if has_no_steps(analysis) and exit_status(analysis.info):
         parts = analysis.details[:WHY] if analysis.outcome == RunVerdict.NO_STEP else ()
         return (_NO_STEP, *parts)
@@ -231,7 +209,9 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     ]
     left_out, of_lead = left_out_text(lead), Stage.EVALUATION if is_evaluation else "data"
     has_rest = (is_input or is_evaluation) and not leaves_much_out(lead, analysis)
-    rest = _rest(analysis.phases, of_lead) if has_rest else ""
+    phases = [each for each in sorted(analysis.phases, key=lambda phase: -phase.share) if each.name != of_lead][:2]
+    named = [f"{phase_label(each.name)} ({share(each.share)})" for each in phases if each.share >= WORTH_NAMING]
+    rest = f"The rest is mostly {words.listed(named)}." if named and has_rest else ""
     second = finding_sentence(others[0], is_brief=True) if others else rest
     # how long a part of a step takes is in its strip
     evidence = ("", "") if is_input else (*(text.evidence[1:2] if is_evaluation else text.evidence[:2]), "", "")
@@ -243,7 +223,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
-    """The first gain that a verdict tells, else why none is predicted; nothing where nothing was measured."""
+    """Yield the first gain that a verdict tells, else why none is predicted; nothing where nothing was measured."""
     if has_no_steps(analysis) or not analysis.outcome:
         return
     sure = told(analysis.findings)
@@ -265,9 +245,9 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
     elif not analysis.is_trace and is_too_short(analysis):
         reason = "stack samples of usual steps are too few to tell a cause"
     elif any(each.gains for each in sure):
-        reason = f"no rule recognizes a cause whose removal makes the program {NO_GAIN - 1:.0%} faster"
+        reason = f"no rule found a cause whose removal would make the program {NO_GAIN - 1:.0%} faster"
     else:
-        reason = "no rule recognizes a cause that can be removed"
+        reason = "no rule found a cause that can be removed"
     unsure = [each for each in analysis.findings if each.has_cure and each.confidence is Confidence.LOW]
     if perhaps := next((each for each in unsure if each.gain >= WORTH_LEADING and not each.overlaps), None):
         amount = f"{share_text(perhaps.share, perhaps.low, perhaps.high)} of {whole_text(perhaps)}"
@@ -277,14 +257,14 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
 
 
 def not_sampled(analysis: Analysis) -> str:
-    """Why no stack could be sampled, such as that py-spy is not installed; empty where one was, or could have been."""
+    """Tell why no stack could be sampled, such as that py-spy is not installed; empty where one could."""
     status = analysis.info.collector("stacks")
     is_refused = status is not None and status.state == "unavailable" and not analysis.samples
     return status.reason if status and is_refused else ""
 
 
 def is_too_short(analysis: Analysis) -> bool:
-    """Whether a longer recording of the same kind would tell more."""
+    """Tell whether a longer recording of the same kind would tell more."""
     return _is_much_unknown(analysis) or 0 < analysis.samples < MIN_SAMPLES
 
 
@@ -297,38 +277,24 @@ def times_too_short(analysis: Analysis) -> int | None:
     return next(times for times in (2, 5, 10, 20, MIN_SAMPLES) if times * samples >= MIN_SAMPLES)
 
 
-_NO_STEP: Final = "No step was seen, so nothing can be said about the speed of its training."
-
-
-def _rest(phases: Sequence[Phase], told: str) -> str:
-    """`The rest is mostly backward (40%) and forward (19%).`, without the phase that the headline is about."""
-    rest = sorted((each for each in phases if each.name != told), key=lambda phase: -phase.share)
-    named = [f"{phase_label(phase.name)} ({share(phase.share)})" for phase in rest[:2] if phase.share >= WORTH_NAMING]
-    return f"The rest is mostly {listed(named)}." if named else ""
-
-
 def run_context(analysis: Analysis, devices: str, name: str, time: str) -> tuple[str, ...]:
     """`train`, `119 steps of AdamW`, `CPU, 2 cores`, `2026-11-22 11:03 UTC`"""
     cores = analysis.info.host.get("cores")
-    where = f"{devices}, {plural(cores, 'core')}" if isinstance(cores, int) else devices
+    where = f"{devices}, {words.plural(cores, 'core')}" if isinstance(cores, int) else devices
     ranks = f"{analysis.job_size} ranks" if analysis.job_size > 1 else ""
     is_whole = analysis.ranks is not None and len(analysis.ranks.ranks) == analysis.job_size
     is_plain = is_plain_python(analysis.info.argv) and not analysis.info.label  # recordings of single ranks have one
     if ranks and analysis.info.state != "attached" and is_whole and is_plain:
         ranks += f", which {name} starts itself"  # so that its command needs no launcher
-    return tuple(filter(None, (name, _steps(analysis), where, ranks, time)))
-
-
-def _steps(analysis: Analysis) -> str:
-    step = analysis.measures.get("step_time")
-    if step is None or step.value is None or analysis.step is None:
-        return ""
-    kind = analysis.step.kind
-    if kind in (StepKind.WHOLE_RUN, StepKind.WHOLE_TRACE):
-        return analysis.step.label
-    if kind in (StepKind.OPTIMIZER, StepKind.LOADER, StepKind.BACKWARD):
-        return f"{step.n:,} {analysis.step.label}"
-    return plural(step.n, "step")
+    step, steps = analysis.measures.get("step_time"), ""
+    if step is not None and step.value is not None and analysis.step is not None:
+        kind = analysis.step.kind
+        steps = words.plural(step.n, "step")
+        if kind in (StepKind.WHOLE_RUN, StepKind.WHOLE_TRACE):
+            steps = analysis.step.label
+        elif kind in (StepKind.OPTIMIZER, StepKind.LOADER, StepKind.BACKWARD):
+            steps = f"{step.n:,} {analysis.step.label}"
+    return tuple(filter(None, (name, steps, where, ranks, time)))
 
 
 def strip_label(side: ReportSide, seconds_per_step: float, *, compared: bool) -> str:
@@ -337,7 +303,7 @@ def strip_label(side: ReportSide, seconds_per_step: float, *, compared: bool) ->
     ledger = analysis.ranks
     of = f" of {side.label}" if compared else f" of rank {ledger.analysed}" if ledger and analysis.job_size > 1 else ""
     slowdown = side.slowdown.value if side.slowdown else None
-    slowed = f", which recording makes {ratio(slowdown)} as long" if compared and slowdown and slowdown > 1 else ""
+    slowed = f", {ratio(slowdown)} as long as without recording" if compared and slowdown and slowdown > 1 else ""
     return f"A step{of}{' now' * (not compared)}, on average: {seconds(seconds_per_step)}{slowed}"
 
 
@@ -359,20 +325,20 @@ def strip_change(finding: Finding, after: float) -> str:
 
 def place_text(site: Site, lines: Sequence[int]) -> str:
     """`train.py:14 in Images.__getitem__()`, `decode.py:46-58 in DecodeTokens.token()`"""
-    where = site_text(site)
+    where = words.site_text(site)
     if len(lines) > 1:
-        where = f"{file_name(site)}:{min(lines)}-{max(lines)}"
-    return where if site.function in ("", "<module>") else f"{where} in {function_name(site)}"
+        where = f"{words.file_name(site)}:{min(lines)}-{max(lines)}"
+    return where if site.function in ("", "<module>") else f"{where} in {words.function_name(site)}"
 
 
 NO_LINES_IN_TRACE: Final = "the trace has no calls of Python functions"
-IDLE_SHARES: Final = "Shares of the time in which the device is idle there, whatever the cause"
+IDLE_SHARES: Final = "Shares show how long the device is idle there, whatever the cause"
 WITH_STACK: Final = f"{IDLE_SHARES}. torch.profiler records calls of Python functions with with_stack=True."
 ONLY_HOST_LINES: Final = "the device is busy, and the lines of a trace are those of the host"
 
 
 def trace_has_lines(analysis: Analysis) -> bool:
-    """Whether a trace tells lines: it does where it was recorded with the calls of Python functions."""
+    """Tell whether a trace tells lines: it does where it was recorded with the calls of Python functions."""
     return bool(analysis.call_sites) or any(row.site is not None for row in analysis.idle)
 
 
@@ -380,7 +346,7 @@ def trace_has_lines(analysis: Analysis) -> bool:
 
 
 def run_chips(analysis: Analysis) -> tuple[Chip, ...]:
-    """The speed now and after the first change, doubts, and how much was recorded, which a narrow terminal cuts."""
+    """Tell the speed now and after the first change, doubts, and how much was recorded."""
     return tuple(filter(None, (_speed(analysis), *_doubts(analysis), _observed(analysis))))
 
 
@@ -402,14 +368,14 @@ def _observed(analysis: Analysis) -> Chip | None:
     samples = analysis.samples
     if step is None or step.value is None:
         return None
-    steps = plural(step.n, "step") if not has_no_steps(analysis) else ""
+    steps = words.plural(step.n, "step") if not has_no_steps(analysis) else ""
     if steps and step.n < USUAL_STEPS:
-        why = f"What recurs in each step is unknown: that takes {USUAL_STEPS} measured steps."
+        why = f"{USUAL_STEPS} measured steps are needed to tell what recurs in each step."
         return Chip(f"only {steps}: recurrence unknown", "warning", why)
     if 0 < samples < MIN_SAMPLES:
         few = f"Shares of lines need {MIN_SAMPLES} stack samples: record for longer."
-        return Chip(f"only {plural(samples, 'stack sample')}", "warning", few)
-    seen = ", ".join(filter(None, (steps, plural(samples, "stack sample") if samples else "")))
+        return Chip(f"only {words.plural(samples, 'stack sample')}", "warning", few)
+    seen = ", ".join(filter(None, (steps, words.plural(samples, "stack sample") if samples else "")))
     return Chip(seen) if seen else None
 
 

@@ -27,7 +27,7 @@ _PERIODS: Final = (
 
 
 def ledger_report(analysis: Analysis, line: str = "") -> Report:
-    """The cells of a run, or those of one line.
+    """Return the cells of a run, or those of one line.
 
     :param line: FILE:LINE; FILE may be the end of a path.
     :raises ProfilerError: the run has no ledger, or `line` is no line.
@@ -41,7 +41,9 @@ def ledger_report(analysis: Analysis, line: str = "") -> Report:
 
 
 def _blocks(ledger: Ledger) -> Iterator[Block]:
-    for (rank, thread, period), wall in sorted(ledger.wall.items(), key=_in_order):
+    # the steps before other periods, and the device before the thread that waits for it
+    for rank, thread, period in sorted(ledger.wall, key=lambda key: (key[0], _PERIODS.index(key[2]), key[1] == MAIN)):
+        wall = ledger.wall[rank, thread, period]
         cells = list(ledger.of(period, thread, rank))
         own = ledger.own_seconds(period, thread, rank)
         shown = [cell for cell in cells if cell.seconds >= SMALLEST * wall][:_MOST_ROWS]
@@ -53,12 +55,6 @@ def _blocks(ledger: Ledger) -> Iterator[Block]:
             note += f" Samples and records disagree about the kind of {share(moved)} of it."
         name = f"Rank {rank}, {thread} thread" if thread == MAIN else f"Rank {rank}, device"
         yield _table(f"{name}: {period}, {seconds(wall)}", shown, own, note, _WHERE)
-
-
-def _in_order(item: tuple[tuple[int, str, Period], float]) -> tuple[int, int, bool]:
-    """The steps before other periods, and the device before the thread that waits for it."""
-    rank, thread, period = item[0]
-    return rank, _PERIODS.index(period), thread == MAIN
 
 
 # ---------------------------------------------------------------- one line
@@ -86,7 +82,7 @@ def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Bloc
         note = f"Shares of the program's own time{of_device} {_WHEN[period]}, {seconds(own)}."
         yield _table(f"{line} {_WHEN[period]}{of_device}", shown or cells, own, note, _INSIDE)
         if period is Period.STEPS and thread != claimed:
-            yield Text("What the host does counts by the time for which the device is idle meanwhile.")
+            yield Text("Time of the host counts only while the device is idle.")
         else:
             yield Text(" ".join(_why(analysis, ledger, cells, own)))
 
@@ -97,7 +93,7 @@ def _is_at(place: tuple[str, int], line: str) -> bool:
 
 
 def _no_time(analysis: Analysis, ledger: Ledger, line: str) -> str:
-    """Why nothing is known of a line: it only calls what takes time, or it takes too little for a sample."""
+    """Tell why nothing is known of a line: it only calls what takes time, or it takes too little for a sample."""
     if not any(cell.place for cell in ledger.cells):
         return f"No time is known of {line}: no line was recorded, as at level light. Record with --level standard."
     text = f"No time is known of {line} itself: no record names it, and no stack sample shows it as the innermost line."
@@ -110,7 +106,7 @@ def _no_time(analysis: Analysis, ledger: Ledger, line: str) -> str:
 
 
 def _named(analysis: Analysis, line: str) -> str:
-    """Which finding names a line that has no time of the measured steps itself; empty: none does."""
+    """Tell which finding names a line that has no time of the measured steps itself; empty: none does."""
     for finding in (each for each in analysis.findings if each.has_cure):
         if any(_is_at(site.place, line) for site in finding.sites):
             title = finding_text(finding).title
@@ -122,7 +118,7 @@ def _named(analysis: Analysis, line: str) -> str:
 
 
 def _why(analysis: Analysis, ledger: Ledger, cells: Sequence[Cell], own: float) -> Iterator[str]:
-    """Why a line is blamed, or is not."""
+    """Tell why a line is blamed, or is not."""
     total, left, claims = sum(cell.seconds for cell in cells), sum(cell.left for cell in cells), Counter[str]()
     for cell in cells:
         claims.update(cell.findings)
@@ -138,7 +134,7 @@ def _why(analysis: Analysis, ledger: Ledger, cells: Sequence[Cell], own: float) 
         others = ledger.unplaced.get(largest.kind, {}) if largest.period is Period.STEPS else {}
         if others:
             names = listed(sorted(others))
-            yield f"Part of it may belong to {names}: of which lines that takes time is not known."
+            yield f"Part of it may belong to {names}. The lines of these findings are not known."
         else:
             yield _why_not(largest, left, own)
     places = {cell.place.place for cell in cells if cell.place}
@@ -148,7 +144,7 @@ def _why(analysis: Analysis, ledger: Ledger, cells: Sequence[Cell], own: float) 
 
 
 def _why_not(largest: Cell, left: float, own: float) -> str:
-    """Why no finding has time of a line, of which `largest` is the largest cell."""
+    """Tell why no finding has time of a line, of which `largest` is the largest cell."""
     if largest.period is Period.UNSEEN:
         return "The run has no step, so no gain is predicted."
     if largest.period is Period.BETWEEN:
@@ -175,11 +171,20 @@ _WHEN: Final = {
 
 
 def _table(caption: str, cells: Sequence[Cell], own: float, note: str, first: Field[Cell]) -> Table:
+    def of_own(cell: Cell) -> TableCell:
+        if not cell.is_own or not own:
+            return TableCell(NOTHING)
+        return share_cell(cell.seconds / own, (cell.low / own, cell.high / own))
+
+    def what(cell: Cell) -> TableCell:
+        kind = cell.kind if cell.kind == RECORDER_KIND else category_label(cell.kind)
+        return TableCell(kind, note=cell.activity, title=cell.function)
+
     fields = (
         first,
         Field[Cell]("Time", lambda cell: TableCell(seconds(cell.seconds), sort=cell.seconds), number=True),
-        Field[Cell]("Share", lambda cell: _share(cell, own), number=True, bar=True),
-        Field[Cell]("What", _what),
+        Field[Cell]("Share", of_own, number=True, bar=True),
+        Field[Cell]("What", what),
         Field[Cell]("When", lambda cell: TableCell(_when(cell) or NOTHING)),
         Field[Cell]("Finding", _finding),
     )
@@ -196,7 +201,7 @@ def _where(cell: Cell) -> TableCell:
 
 
 def _inside(cell: Cell) -> TableCell:
-    """The function in which a line spends its time, and whose it is."""
+    """Return the function in which a line spends its time, and whose it is."""
     if cell.owner is Owner.IMPORT:
         return TableCell(_owner(cell))
     own = cell.place.function if cell.place else ""  # of a line that calls it, too
@@ -212,17 +217,6 @@ def _owner(cell: Cell) -> str:
     if cell.owner is Owner.IMPORT:
         return f"import of {cell.package}"
     return f"in {cell.package}" if cell.package else cell.owner.value
-
-
-def _share(cell: Cell, own: float) -> TableCell:
-    if not cell.is_own or not own:
-        return TableCell(NOTHING)
-    return share_cell(cell.seconds / own, (cell.low / own, cell.high / own))
-
-
-def _what(cell: Cell) -> TableCell:
-    kind = cell.kind if cell.kind == RECORDER_KIND else category_label(cell.kind)
-    return TableCell(kind, note=cell.activity, title=cell.function)
 
 
 def _when(cell: Cell) -> str:

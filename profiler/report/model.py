@@ -16,23 +16,17 @@ from profiler.core.facts import stated_device
 from profiler.core.metrics import RATES, is_final
 from profiler.core.units import seconds
 from profiler.report.blocks import NotMeasured, side_tone
-from profiler.report.text import capitalized, describe
+from profiler.report.notices import describe
+from profiler.report.text import capitalized
 from profiler.run.model import RunInfo
 
 Results = Analysis | Comparison
 DEVICE_MEASURES: Final = ("device_utilization", "peak_share", "syncs_per_step", "h2d_per_step", "d2h_per_step")
 HOST_MEASURES: Final = ("host_cpu", "cpu_time", "children_cpu", "peak_memory", "loss", "accuracy")
 _KEY_MEASURES: Final = (
-    "tokens_per_s",
-    "step_time",
-    "steps",
-    *DEVICE_MEASURES,
-    "allocations_per_step",
-    "host_cpu",
-    "cpu_time",
-    "loss",
+    "tokens_per_s", "step_time", "steps", *DEVICE_MEASURES, "allocations_per_step", "host_cpu", "cpu_time", "loss",
     "accuracy",
-)
+)  # fmt: skip
 READS_MEASURE: Final = "might_sync_per_step"
 _OTHER_MEASURES: Final = ("step_time", *DEVICE_MEASURES, READS_MEASURE, "allocations_per_step", *HOST_MEASURES)
 """For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so
@@ -59,31 +53,31 @@ class ReportSide:
 
     @classmethod
     def from_side(cls, side: Side, tone: str) -> ReportSide:
-        """A side of a comparison."""
+        """Return a side of a comparison."""
         return cls(side.label, tone, side.measures, side.runs, side.detail, side.recording_slowdown)
 
     @property
     def info(self) -> RunInfo:
-        """Manifest of the first light run, or of the detailed one."""
+        """Return the manifest of the first light run, or of the detailed one."""
         return (self.runs[0] if self.runs else self.detailed).info
 
     @property
     def device(self) -> str:
-        """Name of its device."""
+        """Return name of its device."""
         return stated_device(self.info.facts, self.info.devices)
 
     @property
     def detailed(self) -> Analysis:
-        """The detailed analysis, or an empty one."""
+        """Return the detailed analysis, or an empty one."""
         return self.detail or Analysis(RunInfo(0, "", "", ()), {}, {}, {})
 
     @property
     def source_note(self) -> str:
-        """For captions: where the detailed results come from, if not from the runs that ratios come from."""
+        """Tell captions where the detailed results come from, if not from the runs that ratios come from."""
         return "" if any(run is self.detail for run in self.runs) else f", {BREAKDOWN_PASS}"
 
     def measure(self, name: str) -> Measure:
-        """The light measure; where light runs do not have it, that of the breakdown pass, marked as such.
+        """Return the light measure; where light runs do not have it, that of the breakdown pass, marked as such.
 
         Of what a model has learned it is the last value of a run, and not the mean.
         """
@@ -99,16 +93,16 @@ class ReportSide:
         return light or detailed or Measure(name, None, "", reason=Notice("not-in-runs"))
 
     def has(self, name: str) -> bool:
-        """Whether the measure has a value."""
+        """Tell whether the measure has a value."""
         return self.measure(name).value is not None
 
     def analyses(self) -> tuple[Analysis, ...]:
-        """All runs of this side, the detailed one last and each once."""
+        """Return all runs of this side, the detailed one last and each once."""
         distinct = {id(analysis): analysis for analysis in (*self.runs, self.detail) if analysis is not None}
         return tuple(distinct.values())
 
     def missing(self) -> tuple[Missing, ...]:
-        """The results that this side lacks, each once; the breakdown pass, if there is one, measures more."""
+        """Return the results that this side lacks, each once; the breakdown pass, if there is one, measures more."""
         analyses = (self.detail,) if self.detail else self.runs
         return tuple(dict.fromkeys(gap for analysis in analyses for gap in analysis.missing))
 
@@ -117,29 +111,29 @@ class ReportSide:
         return tuple(dict.fromkeys(warning for analysis in self.analyses() for warning in analysis.warnings))
 
     def not_measured(self, what: str, *topics: Topic, otherwise: str) -> NotMeasured:
-        """The block that stands where the results about `topics` are missing."""
+        """Return the block that stands where the results about `topics` are missing."""
         return NotMeasured(f"{what} of {self.label}", self.why_missing(*topics, otherwise=otherwise))
 
     def why_missing(self, *topics: Topic, otherwise: str) -> str:
-        """The reason why something is missing: that of the first gap of one of `topics`, or `otherwise`."""
+        """Return the reason why something is missing: that of the first gap of one of `topics`, or `otherwise`."""
         if self.detail is None:
             return NO_BREAKDOWN_PASS
         return next((describe(gap.reason) for gap in self.missing() if gap.topic in topics), otherwise)
 
     @property
     def work_of_step(self) -> float | None:
-        """Tokens, or what else the program counts, of a step; None: not counted."""
+        """Return the tokens, or what else the program counts, of a step; None: not counted."""
         rate, step = self.measure("tokens_per_s").value, self.measure("step_time").value
         return rate * step if rate and step else None
 
     def why_no_breakdown(self) -> str:
-        """The reason why there is no breakdown of the step."""
+        """Return the reason why there is no breakdown of the step."""
         otherwise = "this run recorded neither regions nor calls (level light)"
         return self.why_missing(Topic.HOST_BREAKDOWN, Topic.DEVICE_BREAKDOWN, otherwise=otherwise)
 
 
 def _final_measure(name: str, analyses: Iterable[Analysis]) -> Measure | None:
-    """Median over the runs of the value that each ended with, with its range; None where no run has any."""
+    """Return median over the runs of the value that each ended with, with its range; None where no run has any."""
     values = [value for analysis in analyses if (value := _final_value(name, analysis)) is not None]
     if not values:
         return None
@@ -148,7 +142,7 @@ def _final_measure(name: str, analyses: Iterable[Analysis]) -> Measure | None:
 
 
 def _final_value(name: str, analysis: Analysis) -> float | None:
-    """The value that the program stated at its end, else that of its last evaluation."""
+    """Return the value that the program stated at its end, else that of its last evaluation."""
     stated = analysis.info.facts.get(name)
     if isinstance(stated, int | float) and math.isfinite(stated):
         return float(stated)
@@ -165,7 +159,7 @@ class ReportInput:
 
     @classmethod
     def from_results(cls, results: Results) -> ReportInput:
-        """The input of the report of these results."""
+        """Return the input of the report of these results."""
         if isinstance(results, Comparison):
             sides = tuple(ReportSide.from_side(side, side_tone(index)) for index, side in enumerate(results.sides))
             return cls(results, None, sides)
@@ -174,11 +168,11 @@ class ReportInput:
 
     @cached_property
     def rate(self) -> str:
-        """The measure of speed: tokens per second, or steps per second where no side reports its tokens."""
+        """Return the measure of speed: tokens per second, or steps per second where no side reports its tokens."""
         return next((name for name in RATES if any(side.has(name) for side in self.sides)), RATES[0])
 
     def rate_unit(self, rate: str) -> str:
-        """The unit of a rate as the programs state it: tokens/s, points/s, steps/s."""
+        """Return the unit of a rate as the programs state it: tokens/s, points/s, steps/s."""
         return next((unit for side in self.sides if (unit := side.measure(rate).unit)), rate.replace("_per_", "/"))
 
     def rate_phrase(self, rate: str) -> str:
@@ -187,18 +181,18 @@ class ReportInput:
 
     @cached_property
     def devices(self) -> str:
-        """The devices of all sides; several names where they differ."""
+        """Return the devices of all sides; several names where they differ."""
         return " / ".join(dict.fromkeys(side.device for side in self.sides))
 
     def ratio(self, label: str, name: str) -> Ratio | None:
-        """The ratio of a side over the baseline; None where there is none, as of what a model has learned."""
+        """Return the ratio of a side over the baseline; None where there is none, as of what a model has learned."""
         if self.comparison is None or is_final(name):
             return None
         return self.comparison.ratios.get(label, {}).get(name)
 
     @cached_property
     def compared_work(self) -> tuple[float, float] | None:
-        """The work of a step of the first and of the last side, where that differs; None: their steps compare."""
+        """Return the work of a step of the first and of the last side if it differs; None: their steps compare."""
         before, after = (side.work_of_step for side in (self.sides[0], self.sides[-1]))
         if before is None or after is None or math.isclose(before, after, rel_tol=_SAME_WORK):
             return None
@@ -206,29 +200,29 @@ class ReportInput:
 
     @cached_property
     def lines_differ_many_times(self) -> bool:
-        """Whether the lines of the sides differ so much in time that a slope chart shows it better."""
+        """Tell whether the lines of the sides differ so much in time that a slope chart shows it better."""
         times = [sum(line.seconds_per_step for line in self.sides[number].detailed.lines) for number in (0, -1)]
         totals = [time / work for time, work in zip(times, self.compared_work or (1, 1), strict=True)]
         return all(totals) and max(totals) > _MANY_TIMES * min(totals)
 
     @cached_property
     def has_no_queue(self) -> bool:
-        """Plain torch on the CPU on all sides: there is no device whose queue, copies and idle time to show."""
+        """Return plain torch on the CPU on all sides: there is no device whose queue, copies and idle time to show."""
         return bool(self.sides) and all(side.info.facts.get("device") == "cpu" for side in self.sides)
 
     @cached_property
     def failed_before_first_step(self) -> bool:
-        """A run that ended with an error before its first step: the time until then needs no optimization."""
+        """Return a run that ended with an error before its first step: the time until then needs no optimization."""
         return self.analysis is not None and self.without_steps and bool(exit_status(self.analysis.info))
 
     @property
     def without_steps(self) -> bool:
-        """Whether only sections that need no step have something to show."""
+        """Tell whether only sections that need no step have something to show."""
         return self.analysis is not None and has_no_steps(self.analysis)
 
 
 def has_no_steps(analysis: Analysis) -> bool:
-    """Whether the run has no step of its own to judge."""
+    """Tell whether the run has no step of its own to judge."""
     step = analysis.measures.get("step_time")
     return step is None or step.value is None or (analysis.step is not None and analysis.step.is_whole_run)
 
@@ -240,26 +234,23 @@ def exit_status(info: RunInfo) -> str:
     after = f" after {seconds((info.end - info.begin) / 1e9)}" if info.end and info.begin else ""
     state = "failed" if info.state == "failed" else "was interrupted"
     before_torch = ", before it imported torch" if without_torch(info) else ""
-    return f"{state}{after}{_exit_code(info.exit_code)}{before_torch}"
-
-
-def _exit_code(code: int | None) -> str:
-    if not code:
-        return ""
-    try:
-        return f" with exit code {code}" if code > 0 else f" by {signal.Signals(-code).name}"
-    except ValueError:
-        return f" by signal {-code}"
+    code, how = info.exit_code or 0, ""
+    if code > 0:
+        how = f" with exit code {code}"
+    elif code < 0:
+        known = {each.value: each.name for each in signal.Signals}
+        how = f" by {known.get(-code, f'signal {-code}')}"
+    return f"{state}{after}{how}{before_torch}"
 
 
 def ended_early(analysis: Analysis) -> str:
-    """A sentence about a program that failed or was interrupted after some steps; empty for any other."""
+    """Return a sentence about a program that failed or was interrupted after some steps; empty for any other."""
     status = "" if has_no_steps(analysis) else exit_status(analysis.info)
     return f"The program {status}: only its first part is here." if status else ""
 
 
 def without_torch(info: RunInfo) -> bool:
-    """Whether hooks were installed in the program, and torch was not imported."""
+    """Tell whether hooks were installed in the program, and torch was not imported."""
     processes = info.python_processes
     return processes is not None and processes[0] > 0 and processes[1] == 0
 
@@ -274,12 +265,12 @@ def group_warnings(warnings: Iterable[Notice]) -> list[str]:
 
 
 def load_warnings(warnings: Iterable[Notice]) -> list[str]:
-    """Those about other load on the machine, which makes all times longer."""
+    """Return those about other load on the machine, which makes all times longer."""
     return group_warnings(warning for warning in warnings if warning.code in LOADED_MACHINE)
 
 
 def noisy_machine(report_input: ReportInput) -> str:
-    """Other load on the machine of any side, as a sentence; empty where there is none."""
+    """Tell of other load on the machine of any side; empty where there is none."""
     compared = report_input.comparison is not None
     texts = [
         f"{side.label}: {text}" if compared else text
@@ -291,13 +282,13 @@ def noisy_machine(report_input: ReportInput) -> str:
 
 
 def loaded_machine(texts: Iterable[str]) -> str:
-    """What other load on the machine means, after those texts about it; empty where there are none."""
+    """Tell what other load on the machine means, after those texts about it; empty where there are none."""
     text = "; ".join(texts)
     return f"{text}. Times are longer than on a quiet machine, and vary more." if text else ""
 
 
 def key_measures(report_input: ReportInput) -> tuple[str, ...]:
-    """The measures of the table of a comparison's key numbers."""
+    """Return the measures of the table of a comparison's key numbers."""
     rate = report_input.rate
     if rate == RATES[0] and not report_input.has_no_queue:
         return tuple(

@@ -9,7 +9,8 @@ from profiler.analyse.model import UNATTRIBUTED, CollectiveWait, RankLedger, Str
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import NAMED
 from profiler.report.category_text import CATEGORIES
-from profiler.report.text import at, capitalized, describe, function_name, listed
+from profiler.report.notices import describe
+from profiler.report.text import at, capitalized, function_name, listed
 from profiler.run.model import Site
 from profiler.run.tables import COLLECTIVE_METHODS
 
@@ -25,7 +26,7 @@ _NONE: Final = 0.01
 
 
 def other_ranks(count: int) -> str:
-    """What the ranks besides one of so many are called."""
+    """Tell what the ranks besides one of so many are called."""
     return "the other rank" if count == 2 else "the other ranks"
 
 
@@ -54,14 +55,15 @@ def collective_sentences(ledger: RankLedger) -> list[str]:
     return [
         f"Rank {wait.rank}{_of_some(ledger)} arrives last in {share(wait.last)} of the calls of "
         f"{collective_name(wait)}{at(wait.site)}; "
-        f"the other {others} {seconds(wait.seconds)} of each step for it{_before(wait)}."
+        f"the other {others} {seconds(wait.seconds)} of each step for it"
+        f"{f', while it is {before}' if (before := before_text(wait)) else ''}."
         for wait in ledger.collectives
         if wait.rank != straggler
     ]
 
 
 def rank_sentences(ledger: RankLedger, gain: str = "", of_rank: Sequence[str] = ()) -> list[str]:
-    """All sentences on the ranks, in the order of the verdict, with those on the gain and on the late rank itself."""
+    """Return all sentences on the ranks in order, with those on the gain and on the late rank itself."""
     straggler, balance = straggler_sentence(ledger), balance_sentence(ledger)
     collectives = collective_sentences(ledger)
     return [*filter(None, [straggler, gain, balance, *of_rank, *collectives] if straggler else [*collectives, balance])]
@@ -74,13 +76,18 @@ def collective_name(wait: CollectiveWait) -> str:
     return wait.name if " " in wait.name else f"{wait.name}()"
 
 
-def _before(wait: CollectiveWait) -> str:
+def before_text(wait: CollectiveWait) -> str:
+    """`at x.py:87, in step()`: what a late rank does before it arrives; empty where that is not known."""
     if wait.before is None:
         return ""
     function = function_of_program(wait.before)
-    if wait.at_line or not function:
-        return f", while it is{at(wait.before)}" + (f", in {function}" if function else "")
-    return f", while it is in {function}"
+    return at_function(wait.before).strip() if wait.at_line or not function else f"in {function}"
+
+
+def at_function(site: Site) -> str:
+    """` at x.py:87, in step()`; without a function at the level of a module."""
+    function = function_of_program(site)
+    return at(site) + (f", in {function}" if function else "")
 
 
 def function_of_program(site: Site) -> str:
@@ -89,9 +96,11 @@ def function_of_program(site: Site) -> str:
 
 
 def balance_sentence(ledger: RankLedger) -> str:
-    """What the sentences before it say about the ranks that they do not name; empty with a straggler."""
+    """Tell what the sentences before it say about the ranks that they do not name; empty with a straggler."""
     if ledger.straggler is not None:
-        late = f"{_ranks(ledger.straggler.alike)} nearly as late." if ledger.straggler.alike else ""
+        alike = [str(number) for number in ledger.straggler.alike]
+        ranks = f"Rank {alike[0]} is" if len(alike) == 1 else f"Ranks {listed(alike)} are"
+        late = f"{ranks} nearly as late." if alike else ""
         return " ".join(filter(None, (late, _left_out(ledger))))
     return " ".join(filter(None, (_left_out(ledger), _about(ledger))))
 
@@ -104,7 +113,7 @@ def _of_some(ledger: RankLedger) -> str:
 
 
 def _about(ledger: RankLedger) -> str:
-    """The ranks that the verdict holds for, where none of them makes the others wait."""
+    """Return the ranks that the verdict holds for, where none of them makes the others wait."""
     count, rank = len(ledger.ranks), ledger.analysed
     recorded = count + len(ledger.few_steps)
     size = max(recorded, ledger.size)
@@ -128,7 +137,7 @@ def _about(ledger: RankLedger) -> str:
 
 
 def none_waits(count: int) -> str:
-    """The statement about `count` ranks none of which is late on average: each may be in some steps, or by little."""
+    """Say that none of `count` ranks is late on average: each may be in some steps, or by little."""
     return "neither rank clearly makes the other wait" if count == 2 else "no rank clearly makes the others wait"
 
 
@@ -144,7 +153,7 @@ def _left_out(ledger: RankLedger) -> str:
 
 
 def comparison_sentences(sides: Sequence[tuple[str, RankLedger | None, int]]) -> list[str]:
-    """How the ranks of the compared programs differ: their number, and which of them makes the others wait.
+    """Tell how the ranks of the compared programs differ: their number, and which of them makes the others wait.
 
     :param sides: label and ranks, None where one process was recorded, and the number of ranks of the job.
     """
@@ -176,10 +185,9 @@ def _location(straggler: Straggler) -> str:
     site = straggler.site
     if site is None:
         return ""
-    function = function_of_program(site)
-    if not straggler.at_line and function:
+    if not straggler.at_line and (function := function_of_program(site)):
         return f" in {function}{at(site)} and other lines of it"
-    return at(site) + (f", in {function}" if function else "")
+    return at_function(site)
 
 
 def _others(ledger: RankLedger, straggler: Straggler) -> str:
@@ -192,8 +200,3 @@ def _others(ledger: RankLedger, straggler: Straggler) -> str:
         if len(rest) == 1
         else f"and the other ranks {amount} (median){there}"
     )
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    names = listed([str(number) for number in numbers])
-    return f"Rank {names} is" if len(numbers) == 1 else f"Ranks {names} are"

@@ -16,7 +16,8 @@ from profiler.core.errors import Notice
 from profiler.core.metrics import is_constant, is_share, label
 from profiler.report.blocks import NOTHING, Cell, Column, Table
 from profiler.report.model import BREAKDOWN_PASS, ReportInput, ReportSide
-from profiler.report.text import NO_REASON, capitalized, describe, notebook_cell
+from profiler.report.notices import NO_REASON, describe
+from profiler.report.text import capitalized, notebook_cell
 from profiler.run.model import Site
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class Field(Generic[T]):
 
 
 def make_table(caption: str, fields: Sequence[Field[T]], items: Iterable[T], note: str = "") -> Table:
-    """A table with a row per item."""
+    """Return a table with a row per item."""
     columns = tuple(Column(field.title, field.number, field.tone, field.bar) for field in fields)
     return Table(caption, columns, tuple(tuple(field.cell(item) for field in fields) for item in items), note)
 
@@ -61,7 +62,7 @@ _RowName = tuple[Hashable, int, int]
 
 
 def _named_rows(sides: Sequence[Sequence[T]], key: Callable[[T], RowKey]) -> list[dict[_RowName, T]]:
-    """The items of each side by a name that is the same on all sides for items that match, in their order.
+    """Return the items of each side by a name that is the same on all sides for items that match, in their order.
 
     Several items of a side may have the same text in the same function: they match in the order of their lines where
     every side has as many of them, else where their lines are equal.
@@ -109,7 +110,7 @@ def sides_table(
     *,
     note: str = "",
 ) -> Table:
-    """The items of all sides in one table, a row for those that match by `key` (see `row_key`).
+    """Return the items of all sides in one table, a row for those that match by `key` (see `row_key`).
 
     :param names: fields that name an item. Where the sides have it at different lines, the location says so.
     :param values: fields of each side; the first one has the side's label as its title where there are several sides,
@@ -160,7 +161,7 @@ def compare_table(
     per_step: bool = False,
     note: str = "",
 ) -> Table:
-    """A row per measure, a column per side and, from the second side on, its ratio over the baseline.
+    """Return a row per measure, a column per side and, from the second side on, its ratio over the baseline.
 
     :param spread: with the range of each measure.
     :param per_step: the caption or the title says that all measures are per step.
@@ -210,7 +211,7 @@ def compare_table(
 
 
 def quantity(value: float, unit: str) -> tuple[str, str]:
-    """A value and its unit apart, at a readable size: (0.0621, 's') -> ('62.1', 'ms')."""
+    """Return a value and its unit apart, at a readable size: (0.0621, 's') -> ('62.1', 'ms')."""
     text = units.value(value, unit)
     if unit in {"x", "ratio"}:
         return text.removesuffix(units.TIMES), units.TIMES
@@ -221,7 +222,7 @@ def quantity(value: float, unit: str) -> tuple[str, str]:
 
 
 def phrase(value: float, unit: str) -> str:
-    """A value with its unit in running text."""
+    """Return a value with its unit in running text."""
     text, scaled = quantity(value, unit)
     return text + ("" if scaled in {"", units.TIMES} else " ") + scaled
 
@@ -233,7 +234,7 @@ def _hundredths(share: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage with one decimal; one above 0 is never shown as 0."""
+    """Return a share as a percentage with one decimal; one above 0 is never shown as 0."""
     return _hundredths(share) + "%"
 
 
@@ -245,7 +246,7 @@ def more_lines(number: int, share: float) -> str:
 
 
 def measure_cell(measure: Measure, *, share: bool = False, spread: bool = False, bare: bool = False) -> Cell:
-    """The cell of a measure.
+    """Return the cell of a measure.
 
     :param share: as a percentage with two significant digits, as in sentences.
     :param spread: with its range below.
@@ -271,29 +272,29 @@ def _shown(value: float, unit: str, share: bool) -> tuple[str, str]:
 
 
 def constant_unit(unit: str) -> str:
-    """The unit if it is the same at every size, so that a row can state it; else nothing (ms, MB, %)."""
+    """Return the unit if it is the same at every size, so that a row can state it; else nothing (ms, MB, %)."""
     return unit if unit.endswith("/s") or unit == "cores" else ""
 
 
 def missing_cell(reason: Notice | str | None) -> Cell:
-    """The cell of something that was not measured."""
+    """Return the cell of something that was not measured."""
     return Cell("", missing=(reason if isinstance(reason, str) else describe(reason)) or NO_REASON)
 
 
 def seconds_cell(value: float | None, *, missing: str = "") -> Cell:
-    """The cell of a duration in seconds, or why there is none."""
+    """Return the cell of a duration in seconds, or why there is none."""
     return missing_cell(missing) if value is None else Cell(*quantity(value, "s"), sort=value)
 
 
 def count_cell(value: float) -> Cell:
-    """The cell of a count or a mean of counts."""
+    """Return the cell of a count or a mean of counts."""
     return Cell(units.count(value), sort=value)
 
 
 def share_cell(
     value: float | None, interval: tuple[float, float] | None = None, *, note: str = "", missing: str = ""
 ) -> Cell:
-    """The cell of a share, with its 95% interval, if it has one, or a note below it; or why there is none."""
+    """Return the cell of a share, with its 95% interval, if it has one, or a note below it; or why there is none."""
     if value is None:
         return missing_cell(missing)
     if interval is not None and interval[0] < interval[1]:
@@ -302,19 +303,19 @@ def share_cell(
 
 
 def factor(value: float) -> tuple[str, str]:
-    """A ratio as number and unit; a small one as a fraction, because 1/6,000 is easier to read than 0.000167."""
+    """Return a ratio as number and unit; a small one as a fraction, because 1/6,000 is easier to read than 0.000167."""
     if 0 < value < _SMALLEST_RATIO:
         return f"1/{units.count(1 / value)}", ""
     return units.significant(value), units.TIMES
 
 
 def ratio_text(value: float) -> str:
-    """A ratio in running text."""
+    """Return a ratio in running text."""
     return "".join(factor(value))
 
 
 def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measure | None = None) -> Cell:
-    """The cell of a ratio with its 95% interval; of exact counters that fell to 0, what happened in words."""
+    """Return the cell of a ratio with its 95% interval; of exact counters that fell to 0, what happened in words."""
     if ratio is not None and ratio.value is not None:
         # that there is only one pair of runs is told on the first screen
         doubt = "" if ratio.different or ratio.n == 1 else describe(ratio.reason) or "no difference seen"
@@ -341,7 +342,7 @@ def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measur
 
 
 def bound_cell(ratio: Ratio) -> Cell:
-    """What a ratio is at least or at most, where a side waited for a core."""
+    """Tell what a ratio is at least or at most, where a side waited for a core."""
     if ratio.bound is None:
         return missing_cell(ratio.reason)
     number, unit = factor(ratio.bound)
@@ -349,7 +350,7 @@ def bound_cell(ratio: Ratio) -> Cell:
 
 
 def site_cell(site: Site | None, reason: str = "no site was recorded") -> Cell:
-    """file:line with the function and the text of the line below; the title has the full path."""
+    """Show file:line with the function and the text of the line below; the title has the full path."""
     if site is None:
         return missing_cell(reason)
     # for the module level of a script the line is enough
@@ -358,12 +359,12 @@ def site_cell(site: Site | None, reason: str = "no site was recorded") -> Cell:
 
 
 def short_site(site: Site) -> str:
-    """The end of the path, and the line."""
+    """Return the end of the path, and the line."""
     return f"{notebook_cell(site.file) or short_path(site.file)}:{site.line}"
 
 
 def short_path(path: str) -> str:
-    """The last folders of a path."""
+    """Return the last folders of a path."""
     parts = PurePath(path).parts
     short = path if len(parts) <= _PATH_PARTS + 1 else "…/" + "/".join(parts[-_PATH_PARTS:])
     return short if len(short) <= _PATH_CHARACTERS else "…" + short[1 - _PATH_CHARACTERS :]

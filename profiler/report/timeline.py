@@ -12,7 +12,6 @@ from profiler.analyse.model import (
     UNATTRIBUTED,
     Timeline,
     TimelineEvent,
-    TimelineLane,
 )
 from profiler.core import units
 from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
@@ -38,7 +37,7 @@ _SLOWED: Final = 1.05
 
 
 def main_timeline(report_input: ReportInput) -> TimelineChart | None:
-    """The timeline on the first screen: of a comparison and of a trace, which have one picture of their time.
+    """Return the timeline on the first screen: of a comparison and of a trace, which have one picture of their time.
 
     The first screen of a recorded run shows one step by its phases instead.
     """
@@ -47,14 +46,16 @@ def main_timeline(report_input: ReportInput) -> TimelineChart | None:
 
 
 def timeline_chart(sides: Sequence[ReportSide]) -> TimelineChart | None:
-    """The timeline of the sides whose detailed run has one, as long as a typical step of the fastest of them.
+    """Return the timeline of the sides whose detailed run has one, as long as a typical step of the fastest of them.
 
     None where no side has a device whose activities were recorded.
     """
     drawn = [(side, side.detailed.timeline) for side in sides]
     timelines = [(side, timeline) for side, timeline in drawn if timeline is not None and timeline.lanes]
     if len(timelines) == 1:  # alone, a step has a scale of its own
-        timelines = [(side, _whole(timeline)) for side, timeline in timelines]
+        ((side, only),) = timelines
+        if only.whole:  # its events are too many to be drawn: all of it, in parts
+            timelines = [(side, replace(only, lanes=only.whole, length=only.step_length, offset=0.0))]
     if not timelines:
         return None
     length = _length([timeline for _, timeline in timelines])
@@ -70,15 +71,8 @@ def timeline_chart(sides: Sequence[ReportSide]) -> TimelineChart | None:
     return replace(chart, legend=tuple(_legend(chart)))
 
 
-def _whole(timeline: Timeline) -> Timeline:
-    """All of a step whose events are too many to be drawn, in parts."""
-    if not timeline.whole:
-        return timeline
-    return replace(timeline, lanes=timeline.whole, length=timeline.step_length, offset=0.0)
-
-
 def _legend(chart: TimelineChart) -> Iterator[tuple[str, str]]:
-    """The categories that take at least a thousandth of some track, those of the host first."""
+    """Yield the categories that take at least a thousandth of some track, those of the host first."""
     seen = {
         (kind.label, kind.tone)
         for group in chart.groups
@@ -93,7 +87,7 @@ def _legend(chart: TimelineChart) -> Iterator[tuple[str, str]]:
 
 
 def _length(timelines: Sequence[Timeline]) -> int:
-    """ns: a typical step of the side with the shortest one; its first events, where it has too many to be seen."""
+    """Return the ns of a typical step of the side with the shortest one; of its first events, if it has too many."""
     shortest = min(timelines, key=lambda timeline: timeline.step_length)
     length = shortest.step_length
     if length > shortest.length:
@@ -121,14 +115,8 @@ def _tracks(timeline: Timeline, length: int, numbers: dict[TimelineKind, int]) -
             lane.begin[:count],
             tuple(min(end, length) for end in lane.end[:count]),
             tuple(numbers.setdefault(kinds[event], len(numbers)) for event in lane.event[:count]),
-            _idle(lane, streams),
+            _OF_HOST if not lane.is_device else _OF_WORK if streams == 1 else _OF_STREAM,
         )
-
-
-def _idle(lane: TimelineLane, streams: int) -> TimelineKind:
-    if not lane.is_device:
-        return _OF_HOST
-    return _OF_WORK if streams == 1 else _OF_STREAM
 
 
 def _label(category: str, is_device: bool) -> str:
@@ -145,7 +133,7 @@ def _kind(event: TimelineEvent) -> TimelineKind:
 
 
 def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compared: bool) -> str:
-    """Which stretch of each side it is, how busy its device is, and how much recording slows the programs."""
+    """Tell which stretch of each side it is, how busy its device is, and how much recording slows the programs."""
     texts = [f"{_stretch(timeline, length)}{_works(side, timeline, length)}" for side, timeline in timelines]
     if compared:
         texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]

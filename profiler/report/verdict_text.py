@@ -1,4 +1,4 @@
-"""Makes sentences of the verdict on a run."""
+"""Makes sentences of the verdict on a run, and of what limits a running program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from profiler.analyse.model import (
     Analysis,
     Driver,
     HostState,
-    IdleBlame,
     SpikeLine,
     Spikes,
     ThreadActivity,
@@ -29,20 +28,11 @@ from profiler.diagnose.model import (
     is_large_of_run,
     is_worth,
 )
+from profiler.report import text as words
 from profiler.report.category_text import CATEGORIES, STAGES
 from profiler.report.finding_text import finding_sentence, gain_text, left_out_text, of_whole_run, told
-from profiler.report.rank_text import rank_sentences
-from profiler.report.text import (
-    THREAD_STATES,
-    at,
-    capitalized,
-    describe,
-    function_name,
-    listed,
-    part_of_time,
-    plural,
-    too_few,
-)
+from profiler.report.notices import describe
+from profiler.report.rank_text import at_function, rank_sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +55,7 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
         verdict=statement.text,
         headline=statement.headline,
         details=statement.details,
-        unknown_reason=f"{capitalized(_why_unknown(diagnosis.unknown))}." if diagnosis.unknown else "",
+        unknown_reason=f"{words.capitalized(_why_unknown(diagnosis.unknown))}." if diagnosis.unknown else "",
         outcome=diagnosis.verdict.value,
         outcome_share=diagnosis.share,
     )
@@ -111,17 +101,11 @@ def _late_gain(finding: Finding) -> str:
 
 
 def _sentence(finding: Finding, run: RunDiagnosis) -> str:
-    """A finding in a sentence; of time of which nothing is known, the reason too."""
+    """Return a finding in a sentence; of time of which nothing is known, the reason too."""
     if finding.rule.name == UNATTRIBUTED and run.unknown:
         return _unknown(run.unknown)
     step = "of the trace" if run.is_whole_trace else ""
     return finding_sentence(finding, step)
-
-
-def _unseen(run: RunDiagnosis) -> Iterable[str]:
-    """`No training step was seen.` `Importing torch at train.py:2 took 2.1 s, 62% of the run.`"""
-    yield "No training step was seen."
-    yield from (finding_sentence(each) for each in run.findings if each.is_part_of_run)
 
 
 def _outside(run: RunDiagnosis) -> tuple[str, str]:
@@ -129,7 +113,7 @@ def _outside(run: RunDiagnosis) -> tuple[str, str]:
     part = next((each for each in run.findings if each.is_part_of_run), None)
     if run.verdict is RunVerdict.NO_STEP or part is None:
         return "", ""
-    return f"The measured steps are {share(run.steps_share)} of the run.", finding_sentence(part)
+    return f"The measured steps take {share(run.steps_share)} of the run.", finding_sentence(part)
 
 
 _SAME_SHARE: Final = 0.95
@@ -140,20 +124,23 @@ def _thread_state(thread: ThreadActivity | None) -> str:
     assert thread is not None
     at_site = thread.share_at_site
     here = f", {share(at_site)}" if at_site < _SAME_SHARE * thread.share else ""
-    return (
-        f"{thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time{here}{at(thread.site)}"
-    )
+    was = f"{thread.process} was {words.THREAD_STATES[thread.state]}"
+    return f"{was} {share(thread.share)} of the time{here}{words.at(thread.site)}"
 
 
 def _idle_device(run: RunDiagnosis) -> Iterable[str]:
     was_idle = "had no recorded activity" if run.earlier else "was idle"
     yield f"The {run.device} {was_idle} {share(run.share)} of the time."
-    if any(_waits_for_unrecorded_work(row) for each in told(run.findings) for row in each.values.get("rows", ())):
+    if any(
+        (row.state is HostState.BLOCKED_IN_CALL and row.seconds_per_step >= LONG_WAIT_S * row.gaps_per_step > 0)
+        for each in told(run.findings)
+        for row in each.values.get("rows", ())
+    ):
         yield "The trace does not hold what the host waited for."
     if run.earlier:
         yield (
-            f"{share(run.earlier)} of the time lies before its first activity, with work already submitted or the host "
-            "waiting for it: it may have run work from before the trace began."
+            f"{share(run.earlier)} of the time passed before its first activity, while work was submitted or the host "
+            "waited for it. It may have run work from before the trace began."
         )
     if run.reason:
         yield f"There is no cause to name for its idle time: {describe(run.reason)}."
@@ -166,12 +153,8 @@ LONG_WAIT_S: Final = 0.01
 itself ends some 10 µs after the device."""
 
 
-def _waits_for_unrecorded_work(row: IdleBlame) -> bool:
-    return row.state is HostState.BLOCKED_IN_CALL and row.seconds_per_step >= LONG_WAIT_S * row.gaps_per_step > 0
-
-
 def _busy_device(run: RunDiagnosis) -> Iterable[str]:
-    busy = f"The {run.device} was busy {part_of_time(run.share, run.peak_share)}"
+    busy = f"The {run.device} was busy {words.part_of_time(run.share, run.peak_share)}"
     if run.computing is None:
         yield f"{busy}: the host is not what limits this run."
     elif not run.computing:
@@ -198,7 +181,7 @@ def _busy_by_nvml(run: RunDiagnosis) -> Iterable[str]:
 
 
 def _step(run: RunDiagnosis) -> Iterable[str]:
-    """What else is known of a step: how much is unknown, whether the rest is small, and what long steps do."""
+    """Tell what else is known of a step: how much is unknown, whether the rest is small, and what long steps do."""
     findings = told(run.findings)
     # where there is a finding, it says what the step is spent on
     yield "" if findings or run.unknown else "The stack samples are too few to tell what takes the time of a step."
@@ -231,9 +214,9 @@ def _why_unknown(unknown: UnknownShare) -> str:
         hint = f"{_largest_part(unknown)}, but " if unknown.site else ""
         return f"{hint}stack samples do not show whether Python ran or waited for the device"
     if unknown.site:
-        return f"by only {plural(unknown.samples, 'stack sample')}, {_largest_part(unknown)}; record for longer"
+        return f"by only {words.plural(unknown.samples, 'stack sample')}, {_largest_part(unknown)}; record for longer"
     if unknown.samples:
-        return f"{too_few(unknown.samples)} to tell; record for longer"
+        return f"{words.too_few(unknown.samples)} to tell; record for longer"
     if unknown.has_samples_outside:
         return "no stack sample lies within the measured steps; record for longer"
     return "there are no stack samples"
@@ -242,19 +225,22 @@ def _why_unknown(unknown: UnknownShare) -> str:
 def _largest_part(unknown: UnknownShare) -> str:
     """`the largest part is at train.py:9 (31%)`"""
     part = "nearly all of it" if unknown.site_share >= NEARLY_ALL * unknown.share else "the largest part"
-    return f"{part} is{at(unknown.site)} ({share(unknown.site_share)})"
+    return f"{part} is{words.at(unknown.site)} ({share(unknown.site_share)})"
 
 
 def _driver(driver: Driver) -> str:
     """`99% of each step runs below train.py:5: 85% in rl.algo.collect_rollouts().`"""
     functions = ", ".join(f"{share(part)} in {name}()" for name, part in driver.functions[-2:])
-    return f"{share(driver.share)} of each step runs below{at(driver.site).removeprefix(' at')}: {functions}."
+    return f"{share(driver.share)} of each step runs below{words.at(driver.site).removeprefix(' at')}: {functions}."
 
 
 _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
     RunVerdict.NOTHING_MEASURED: lambda run: [f"Nothing was measured: {describe(run.reason)}."],
     RunVerdict.THREADS_ONLY: lambda run: [f"No step was seen; {_thread_state(run.thread)}."],
-    RunVerdict.NO_STEP: _unseen,
+    RunVerdict.NO_STEP: lambda run: [
+        "No training step was seen.",
+        *(finding_sentence(each) for each in run.findings if each.is_part_of_run),
+    ],
     RunVerdict.DEVICE_IDLE: _idle_device,
     RunVerdict.DEVICE_IDLE_UNEXPLAINED: lambda run: [
         f"The {run.device} was idle {share(run.share)} of the time.",
@@ -263,8 +249,8 @@ _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
     RunVerdict.DEVICE_BUSY: _busy_device,
     RunVerdict.DEVICE_BUSY_SAMPLED: _busy_by_nvml,
     RunVerdict.DEVICE_UNRECORDED: lambda run: [
-        f"{capitalized(describe(run.reason))}.",
-        "Without that, it does not tell whether the host or the device limits the steps, if the program uses it.",
+        f"{words.capitalized(describe(run.reason))}.",
+        "So it does not tell whether the host or the device limits the steps.",
     ],
     RunVerdict.COMPUTING: _step,
     RunVerdict.CAUSE: _step,
@@ -301,17 +287,16 @@ def _extra_time(spikes: Spikes) -> str:
         where = _at_line(spikes.lines[0]) if spikes.lines else ""
         return f"{extra} is {mostly}{STAGES[spikes.stage]}{where}"
     if not spikes.enough:
-        few = too_few(spikes.samples) if spikes.samples else "no stack sample"
+        few = words.too_few(spikes.samples) if spikes.samples else "no stack sample"
         return f"{few} {'to tell' if spikes.samples else 'tells'} at which lines {extra} is"
     if not spikes.lines:
         return f"{extra} is at no line in particular: the machine was slow, or these steps had more of the same work"
     if spikes.lines[0].share >= NEARLY_ALL:
         return f"{extra} is{_at_line(spikes.lines[0])}"
-    return f"of {extra}, {listed([f'{share(line.share)} is{_at_line(line)}' for line in spikes.lines])}"
+    return f"of {extra}, {words.listed([f'{share(line.share)} is{_at_line(line)}' for line in spikes.lines])}"
 
 
 def _at_line(line: SpikeLine) -> str:
     if line.calls:
-        return f"{at(line.site)}, which calls {line.calls}()"
-    module = line.site.function in ("", "<module>")
-    return at(line.site) + ("" if module else f", in {function_name(line.site)}")
+        return f"{words.at(line.site)}, which calls {line.calls}()"
+    return at_function(line.site)

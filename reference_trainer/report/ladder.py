@@ -10,7 +10,8 @@ from profiler.analyse.compare.comparability import SideRuns, find_mismatches, ov
 from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
 from profiler.core.errors import Notice
 from profiler.core.units import ratio, significant
-from profiler.report.text import describe, plural
+from profiler.report.notices import describe
+from profiler.report.text import plural
 
 NAME: Final = "ladder"
 """Name of this extension in a comparison and in its JSON report."""

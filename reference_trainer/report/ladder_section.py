@@ -23,8 +23,9 @@ from profiler.report.blocks import (
 )
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput
+from profiler.report.notices import NO_REASON, describe
 from profiler.report.table import factor, measure_cell, missing_cell, phrase, ratio_cell, seconds_cell
-from profiler.report.text import NO_REASON, describe, listed, plural
+from profiler.report.text import listed, plural
 from reference_trainer.report.ladder import NO_RATIO, NO_ROW, Ladder, LadderRow, comparison_ladder
 from reference_trainer.report.ladder_json import ladder_json
 

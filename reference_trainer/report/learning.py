@@ -13,6 +13,7 @@ from profiler.core.units import count, significant
 from profiler.report.blocks import Block, Cell, Curve, Level, Lines, NotMeasured, Panel, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput, ReportSide
+from profiler.report.notices import describe
 from profiler.report.table import (
     Field,
     compare_table,
@@ -23,7 +24,6 @@ from profiler.report.table import (
     phrase,
     seconds_cell,
 )
-from profiler.report.text import describe
 from reference_trainer.report.ladder import comparison_ladder
 
 HELD_OUT = ("heldout_loss", "heldout_accuracy")

@@ -10,9 +10,8 @@ import pytest
 
 from profiler.report.blocks import Flame, Frame, Report, Section
 from profiler.report.model import Results
-from profiler.report.notebook import first_screen_html
 from profiler.report.render import html
-from profiler.report.write import rendered
+from profiler.report.write import first_screen_html, rendered
 from tests.browser import browsing
 from tests.report import hook_samples, ladders, samples
 

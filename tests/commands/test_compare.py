@@ -119,7 +119,7 @@ def test_ctrl_c_before_and_after_the_first_complete_round(compare: Compare, fake
     done = compare(*BEFORE_AFTER, "--pairs", "5", "--out", "here")
     assert (done.code, report()["pairs"]) == (130, 1)
     assert "only one pair" in done.out
-    assert "Stopped early: The recording was stopped when 1 of 5 rounds were complete" in done.out
+    assert "Stopped early: The recording was stopped after 1 of 5 rounds" in done.out
     assert report()["planned"] == 5
 
 

@@ -13,7 +13,7 @@ import pytest
 from profiler.__main__ import main
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Analysis
-from profiler.report.summary import print_summary
+from profiler.report.write import print_summary
 from profiler.run.load import load
 from profiler.run.model import RunInfo, StepDefinition, StepKind
 from tests.fakes.programs import ROOT
@@ -118,7 +118,7 @@ def test_a_large_run_is_not_analysed_here(monkeypatch: pytest.MonkeyPatch, capsy
     assert "A step now, on average: 200 ms" in whole
     assert whole.rstrip().endswith("python -m profiler report synthetic")
     assert whole.strip().count("\n") < 24
-    monkeypatch.setattr("profiler.report.summary.MAX_RECORDS", 9)
+    monkeypatch.setattr("profiler.report.write.MAX_RECORDS", 9)
     print_summary(builder.build(), analyse)
     short = capsys.readouterr().err
     assert "not analysed here: 10 records, more than 9" in short

@@ -20,7 +20,7 @@ from profiler.core.terminal import called_as
 from profiler.knockout import trial
 from profiler.knockout.plan import Plan
 from profiler.knockout.trial import _worth_trying
-from profiler.report.trial_text import measured_text
+from profiler.report.action_text import measured_text
 from profiler.run.model import RunInfo
 from profiler.run.trials import Trial, read_trials
 from tests.check.speed.programs import ROOT

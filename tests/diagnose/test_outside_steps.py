@@ -36,7 +36,7 @@ def test_the_code_of_the_program_leads_where_the_steps_are_a_small_part() -> Non
     assert lead is not None
     assert lead.sites[0].line == 20
     assert first.headline.text.startswith("The program's own code at train.py:20, in make_table(), took 4.00 s before")
-    assert any(sentence.startswith("The measured steps are ") for sentence in first.why)
+    assert any(sentence.startswith("The measured steps take ") for sentence in first.why)
     assert "store it in a file" in first.actions[0].title
     assert not lead.gains, "a run has no gain per step"
 

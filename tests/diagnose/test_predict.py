@@ -15,8 +15,8 @@ from profiler.analyse.model import Phase
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.findings import find
 from profiler.diagnose.predict import parse_cures, what_if
+from profiler.report.action_text import what_if_text
 from profiler.report.finding_text import gain_text
-from profiler.report.what_if_text import what_if_text
 from tests.diagnose.rules.test_rules import step
 from tests.recorded.builders import MS, timeline
 

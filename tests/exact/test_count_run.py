@@ -13,8 +13,9 @@ import profiler
 from profiler.__main__ import main
 from profiler.analyse.model import RunCounts, SiteCount
 from profiler.analyse.timing.counters import run_counts, site_counts
-from profiler.report.count_text import count_lines, counts_json
-from profiler.report.write import counts_rendered
+from profiler.report.counts import count_report
+from profiler.report.render.json import counts_json
+from profiler.report.write import rendered
 from profiler.run.tables import CountKind
 
 ROOT = Path(__file__).parents[2]
@@ -172,22 +173,22 @@ def test_repeats_have_equal_counts(healthy: tuple[SiteCount, ...], tmp_path: Pat
 
 def test_counts_are_shown_as_text_and_as_data(folder: Path, healthy: tuple[SiteCount, ...]) -> None:
     counted = RunCounts(profiler.load(folder / "none").info, 5, healthy)
-    text = "\n".join(count_lines(counted))
-    assert "5 steps on the CPU: exact counts, no times" in text
-    assert "on a GPU the host would wait for the device 0 times in a step" in text
-    assert all(len(line) <= 80 for line in text.splitlines())
+    screen = count_report(counted).first
+    assert screen is not None
+    assert {"5 steps", "CPU"} <= set(screen.context)
+    assert screen.headline.text == "On a GPU the host would wait for the device 0 times in a step"
     data = json.loads(json.dumps(counts_json(counted)))
     assert data["per_step"]["flops"]["number"] > 0
 
 
 def test_reports_have_the_counts(folder: Path, healthy: tuple[SiteCount, ...]) -> None:
     run = profiler.load(folder / "none")
-    page = counts_rendered(run_counts(run), "html")
+    page = rendered(run_counts(run), "html")
     assert f"train.py:{line_of('recompilation')}" in page
     assert "loss = step_model(x).square().mean()" in page
-    markdown = counts_rendered(run_counts(run), "md")
+    markdown = rendered(run_counts(run), "md")
     assert "## Memory in use at the peak" in markdown
-    assert json.loads(counts_rendered(run_counts(run), "json"))["steps"] == len(run.steps)
+    assert json.loads(rendered(run_counts(run), "json"))["steps"] == len(run.steps)
 
 
 RECEIVED = """

@@ -27,7 +27,7 @@ import profiler
 from profiler.analyse.timing.counters import run_counts, site_counts
 from profiler.exact.counting import FileCounter
 from profiler.exact.operators import OperatorCounter, OperatorKind
-from profiler.report.count_text import count_lines
+from profiler.report.counts import count_report
 from profiler.run.tables import CountKind
 
 ROOT = Path(__file__).parents[2]
@@ -368,4 +368,6 @@ def test_a_run_has_the_files_of_a_step_by_line(option: str, tmp_path: Path) -> N
         "Path": (2, 1),
     }
     assert files["log = open"].before == 1
-    assert "files opened for writing: 3 in a step" in "\n".join(count_lines(run_counts(run)))
+    (section,) = (each for each in count_report(run_counts(run)).sections if each.key == "file")
+    assert section.title == "Files opened for writing"
+    assert "Files opened for writing: 3 in a step" in repr(section.brief)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler.analyse.model import Analysis, Comparison
 from profiler.core.errors import Notice
 from profiler.diagnose.run import diagnose_run
-from profiler.report.text import describe, mismatch
+from profiler.report.notices import describe, mismatch
 from profiler.report.verdict_text import run_statement
 
 

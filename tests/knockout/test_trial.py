@@ -25,8 +25,8 @@ from profiler.core.plugins import discover
 from profiler.diagnose.findings import with_trials
 from profiler.knockout.plan import Plan, plan_trial
 from profiler.knockout.trial import Recorded, _time_for_rounds, measure, measured_gain
+from profiler.report.action_text import measured_text, trials_json
 from profiler.report.finding_text import factor_text, gain_text
-from profiler.report.trial_text import measured_text, trials_json
 from profiler.run import tables
 from profiler.run.model import Site
 from profiler.run.trials import SkippedLine, Trial, read_trials, write_trials

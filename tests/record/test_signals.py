@@ -16,7 +16,7 @@ import pytest
 from profiler.__main__ import main
 from profiler.core.procfs import STOPPED_STATES, descendants, is_alive, read_stat
 from profiler.record.target import PASSED_ON, Target, Witness
-from profiler.report import summary
+from profiler.report import write
 from profiler.run.load import load
 from tests.fakes.programs import ROOT, command_line, spec, start
 
@@ -194,7 +194,7 @@ def test_equal_signals_are_sent_apart(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_second_ctrl_c_during_the_summary_keeps_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summary, "print_summary", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(write, "print_summary", lambda *_: signal.raise_signal(signal.SIGTERM))
     words = ["run", "--marks-only", "--level", "light", "--out", str(tmp_path / "run"), "--", "sh", "-c", "exit 42"]
     assert main(words) == 42
 

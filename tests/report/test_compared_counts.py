@@ -16,7 +16,7 @@ from profiler.analyse.model import RunCounts
 from profiler.analyse.timing.counters import run_counts
 from profiler.commands._comparing import _report_counts
 from profiler.core.errors import ProfilerError
-from profiler.report.count_text import change_text, compared_counts
+from profiler.report.counts import change_text, compared_counts
 from profiler.report.render.console import print_report
 from profiler.report.write import write_compared_counts
 from profiler.run.tables import CallKind

@@ -120,7 +120,10 @@ def test_what_now_bounds_the_host_by_the_busy_device_and_keeps_the_gain() -> Non
     comparison = details(samples.comparison(), {}, {"outcome": "device-busy"})
     screen = first(comparison)
     assert [action.title for action in screen.actions] == ["Look at the kernels", "Keep fixed as fast as it is"]
-    assert "works 88% of the time, so the host can give at most 1.13× more" in screen.actions[0].text
+    assert (
+        "works 88% of the time. If it never waited for the host, steps would be at most 1.13× as fast"
+        in screen.actions[0].text
+    )
 
 
 def test_intervals_of_counters_have_a_column_and_captions_tell_what_is_per_step() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from profiler.analyse.finding import Confidence, Finding, Place, RuleText
 from profiler.diagnose.known_cures import cure_of_function, known_cure, largest_cure, line_of_cure
-from profiler.report.finding_text import finding_text, with_arguments
+from profiler.report.cure_text import with_arguments
+from profiler.report.finding_text import finding_text
 from profiler.run.model import Site
 
 
@@ -66,8 +67,8 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("row = frame.iloc[index]", "pandas.core.series.Series.__init__", "pandas", "to_numpy()"),
         ("rows = generator.choice(size, 8, replace=False)", "", "", "integers(size, size=count)"),
         ("rows = np.random.choice(len(p), 32, p=p / p.sum())", "", "", "adds up all weights"),
-        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "and keep, its result if"),
-        ("boxes = augkit.clip(boxes)", "augkit.boxes.clip", "augkit", "and keep, what augkit.clip() returns if"),
+        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "its result depends only on the arguments"),
+        ("boxes = augkit.clip(boxes)", "augkit.boxes.clip", "augkit", "what augkit.clip() returns depends only"),
         ("bar.update()", "barline.Bar.update", "barline", "Do it less often"),
         ("known = np.flatnonzero(np.isin(row, known))", "numpy.lib._isin", "numpy", "call NumPy once on whole arrays"),
         ("parts = m[row]", "scipy.sparse._index.IndexMixin.__getitem__", "scipy", "Take all rows of a batch"),

@@ -208,13 +208,13 @@ def test_a_finding_whose_gain_is_not_predicted_is_an_action_with_the_command_tha
 
 
 def test_why_no_gain_is_predicted_does_not_contradict_the_findings() -> None:
-    removable = "No gain is predicted: no rule recognizes a cause that can be removed."
+    removable = "No gain is predicted: no rule found a cause that can be removed."
     assert first(run()).why[-1] == removable
     of_machine = replace(finding("core"), gains=())
     assert first(run(of_machine)).why[-1] == removable, "its rule tells nothing to write instead"
     small = finding("compute", GainMethod.KNOCK_OUT, 1.02, code="Adam(..., fused=True)")
     assert first(run(small)).why[-1] == (
-        "No gain is predicted: no rule recognizes a cause whose removal makes the program 5% faster."
+        "No gain is predicted: no rule found a cause whose removal would make the program 5% faster."
     )
 
 

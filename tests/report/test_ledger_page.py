@@ -122,7 +122,7 @@ def test_what_a_claim_costs_beyond_its_lines_is_not_placed(plain: Analysis) -> N
     assert seconds + ledger.unplaced["compute"]["made-up"] == pytest.approx(computing * steps, rel=0.01)
     finding = find(plain, [claiming(plain, {"compute": computing}, 20)]).findings[0]
     text = why(replace(plain, ledger=ledger, findings=(finding,)), "plain.py:21")
-    assert "Part of it may belong to made-up: of which lines that takes time is not known." in text
+    assert "Part of it may belong to made-up. The lines of these findings are not known." in text
 
 
 def test_a_claim_without_a_cell_at_its_lines_has_its_kind_of_time(plain: Analysis) -> None:

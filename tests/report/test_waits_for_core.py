@@ -101,7 +101,7 @@ def test_a_quiet_pair_has_its_ratio() -> None:
     assert text.startswith("# after trains 50× faster: 30.0k → 1.50M tokens/s\n")
     assert report["ratios"]["after"]["tokens_per_s"]["value"] == pytest.approx(50)
     assert report["ratios"]["after"]["tokens_per_s"]["bound"] is None
-    assert "so the host can give at most 2.0× more" in text
+    assert "steps would be at most 2.0× as fast" in text
 
 
 @pytest.mark.parametrize(("waits", "shares"), [(0.0, (5, 50)), (0.75, (8, 83))])

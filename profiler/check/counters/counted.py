@@ -45,7 +45,7 @@ from profiler.check.counters.operators import (
 from profiler.check.model import OTHER_THREAD, STAGES, Counted, CountedLine
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.metrics import CHECKPOINT, COUNTED_IN, EVALUATION, LOADER, NUMBER, ONCE
-from profiler.report.text import describe
+from profiler.report.notices import describe
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run, Table
 from profiler.run.tables import (

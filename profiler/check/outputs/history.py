@@ -245,7 +245,7 @@ def print_history(history: History, *, stream: TextIO) -> None:
     from rich.console import Console
 
     from profiler.report.render.console import print_report
-    from profiler.report.render.terminal import is_unicode
+    from profiler.report.render.drawing import is_unicode
 
     console = Console(file=stream, highlight=False)
     print_report(history_report(history, unicode=is_unicode(console)), full=True, console=console)

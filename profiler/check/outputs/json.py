@@ -15,9 +15,9 @@ from profiler.check.model import Change, CounterLine, GateResult, Throughput
 from profiler.check.outputs import text
 from profiler.check.outputs.format import NO_BOUND, NOT_COMPARED, NOT_REPORTED
 from profiler.core.metrics import counter_unit
+from profiler.report.notices import NO_REASON
 from profiler.report.render import json as report_json
 from profiler.report.render.json import clean
-from profiler.report.text import NO_REASON
 
 SCHEMA: Final = "check/2"
 HISTORY: Final = {1: "first schema", 2: "no `control`: confirming rounds run two programs"}

@@ -33,9 +33,8 @@ from profiler.check.places import find_rises
 from profiler.core import units
 from profiler.core.terminal import plain
 from profiler.report import blocks as b
-from profiler.report.build import local_time
 from profiler.report.table import Field, make_table, missing_cell, seconds_cell, share_cell
-from profiler.report.text import plural
+from profiler.report.text import local_time, plural
 
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")

@@ -25,7 +25,8 @@ from profiler.core import units
 from profiler.core.errors import ProfilerError
 from profiler.core.metrics import SAMPLE_NAMES
 from profiler.report.export.tracks import EXPORTER, Tracks, join, outer_first, rows
-from profiler.report.text import describe, step_text
+from profiler.report.notices import describe
+from profiler.report.text import step_text
 from profiler.run.filter import group_rows
 from profiler.run.model import Run, Site, Table, Traced
 from profiler.run.tables import ActivityKind, CallKind
@@ -84,7 +85,7 @@ def limit_trace(run: Run, traced: Traced, limit: int) -> tuple[Run, Traced, tupl
 
 
 def render(run: Run, traced: Traced | None = None, left_out: tuple[LeftOut, ...] = ()) -> Iterator[str]:
-    """The file in chunks, in order of time; times are microseconds since the run began, exact to the nanosecond.
+    """Return the file in chunks, in order of time; times are microseconds since the run began, exact to the nanosecond.
 
     :param traced: the operators of torch's trace, which are in no table.
     :param left_out: what `limit_trace` left out, which the file mentions.
@@ -97,7 +98,7 @@ def render(run: Run, traced: Traced | None = None, left_out: tuple[LeftOut, ...]
 
 
 def microseconds(ns: int) -> str:
-    """123.456: exact, where a division would round."""
+    """Write 123.456 exactly, where a division would round."""
     integer, fraction = divmod(abs(ns), 1000)
     return f"{'-' if ns < 0 else ''}{integer}.{fraction:03d}"
 
@@ -154,7 +155,7 @@ class _Trace:
             yield self._stacks(samples, int(samples["pid"][0]), int(samples["tid"][0]))
 
     def _events(self, items: Iterator[_Item]) -> Iterator[str]:
-        """The text of every event. Ends wait in a heap; a slice inside another one is cut where that ends."""
+        """Yield the text of every event. Ends wait in a heap; a slice inside another one is cut where that ends."""
         waiting: list[tuple[int, int, str]] = []
         open_ends: dict[str, list[int]] = {}
         number = 0
@@ -214,7 +215,7 @@ class _Trace:
                 yield begin, -begin, _EVENT, track, self._arrow("s", pid, correlation, track)
 
     def _operators(self, traced: Traced) -> Iterator[_Item]:
-        """A track per thread: what torch ran in the window that its profiler traced, nested as it was called."""
+        """Yield a track per thread: what torch ran in the window that its profiler traced, nested as it was called."""
         names, kinds = [json.dumps(name) for name in traced.names], ("operator", "annotation")
         columns = ("begin", "end", "pid", "tid", "name", "annotation")
         for begin, end, pid, tid, name, annotation in rows(traced.operators, columns, outer_first(traced.operators)):
@@ -244,7 +245,7 @@ class _Trace:
             yield from self._counter(when, self._tracks.process(pid), self._name(name), value)
 
     def _samples(self) -> Iterator[_Item]:
-        """Samples of processes and the machine: levels, and not what only grows."""
+        """Yield samples of processes and the machine: levels, and not what only grows."""
         levels = {
             number: name
             for number, name in enumerate(self._run.names)
@@ -264,13 +265,17 @@ class _Trace:
             self._unwritable += 1
 
     def _stacks(self, table: Table, pid: int, tid: int) -> Iterator[_Item]:
-        """Samples of one thread as a chart: a frame that consecutive samples share is one slice."""
+        """Draw samples of one thread as a chart: a frame that consecutive samples share is one slice."""
         track = self._tracks.stacks(pid, tid)
         shown: tuple[Site, ...] = ()
         until = 0
         for begin, end, stack in rows(table, ("begin", "end", "stack"), outer_first(table)):
             frames = self._run.stack_frames[stack]
-            same = _common_depth(shown, frames) if begin <= until else 0
+            same = (
+                sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(shown, frames, strict=False)))
+                if begin <= until
+                else 0
+            )
             closing = min(begin, until)
             yield from ((closing, -closing, _EVENT, track, f'"ph":"E",{track}}}') for _ in shown[same:])
             yield from ((begin, -begin, _EVENT, track, _frame(site, track)) for site in frames[same:])
@@ -281,11 +286,6 @@ class _Trace:
         return self._names[number] if 0 <= number < len(self._names) else '"(unknown)"'
 
 
-def _common_depth(before: tuple[Site, ...], after: tuple[Site, ...]) -> int:
-    """How many frames, from the outermost on, the two stacks share."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
-
-
 def _frame(site: Site, track: str) -> str:
     at = json.dumps(f"{site.file}:{site.line}")
     return f'"ph":"B",{track},"cat":"stack","name":{json.dumps(site.function or site.file)},"args":{{"at":{at}}}}}'
@@ -294,13 +294,13 @@ def _frame(site: Site, track: str) -> str:
 def _rows_with_arrows(
     table: Table, columns: tuple[str, ...], counterpart: Table
 ) -> Iterator[tuple[tuple[Any, ...], bool]]:
-    """The rows of `table`, the outer ones first, each with whether an arrow ends at it (see `_arrow_ends`)."""
+    """Return the rows of `table`, the outer ones first, each with whether an arrow ends at it (see `_arrow_ends`)."""
     order, arrows = outer_first(table), _arrow_ends(table, counterpart)
     return zip(rows(table, columns, order), (arrow for (arrow,) in rows(arrows, ("arrow",), order)), strict=True)
 
 
 def _arrow_ends(table: Table, counterpart: Table) -> Table:
-    """A column `arrow`: whether an arrow ends at the row, the first of each correlation that both tables have.
+    """Return a column `arrow`: whether an arrow ends at the row, the first of each correlation that both tables have.
 
     One call may cause several activities, and a wait may name what it waited for; an arrow has one end on each side.
     """

@@ -19,7 +19,7 @@ _ESCAPED: Final = str.maketrans({";": "%3B", "\n": "%0A", "\r": "%0D"})
 
 
 def speedscope(run: Run) -> Iterator[str]:
-    """The file of speedscope.app in chunks: a sampled profile per thread, with weights in nanoseconds.
+    """Return the file of speedscope.app in chunks: a sampled profile per thread, with weights in nanoseconds.
 
     Samples of a thread follow each other in time; gaps between them are left out.
 
@@ -51,7 +51,7 @@ def _speedscope(run: Run, stacks: Table) -> Iterator[str]:
 
 
 def _threads(run: Run, stacks: Table) -> Iterator[tuple[str, Table]]:
-    """Name and samples of each thread: the process with the steps first, then main threads, then by samples."""
+    """Yield name and samples of each thread: the process with the steps first, then main threads, then by samples."""
     names = ProcessNames(run)
 
     def position(samples: Table) -> tuple[bool, int, bool, int]:
@@ -64,7 +64,7 @@ def _threads(run: Run, stacks: Table) -> Iterator[tuple[str, Table]]:
 
 
 def collapsed(run: Run, *, threads: bool = False) -> Iterator[str]:
-    """Collapsed stacks in chunks, outermost frame first: `main;train;forward 1234`. Equal stacks share a line.
+    """Write collapsed stacks in chunks, outermost frame first: `main;train;forward 1234`. Equal stacks share a line.
 
     The number is microseconds of wall time, not a count: samples stand for spans of different length. The format is
     read by flamegraph.pl, inferno and speedscope.
@@ -100,7 +100,7 @@ def _frame(site: Site) -> str:
 
 
 def _stack_samples(run: Run) -> Table:
-    """The stack samples of `run`, or a ProfilerError with the reason why it has none."""
+    """Return the stack samples of `run`, or a ProfilerError with the reason why it has none."""
     if len(run.stacks):
         return run.stacks
     reason = next((status.reason for status in run.info.collectors if status.name == "stacks" and status.reason), "")

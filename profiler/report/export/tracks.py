@@ -21,7 +21,7 @@ _FIRST_NUMBER: Final = 10_000_000
 
 
 def rows(table: Table, columns: Sequence[str], order: npt.NDArray[np.int64] | None = None) -> Iterator[tuple[Any, ...]]:
-    """The values of `columns` as tuples, in `order`; never more than a block of them in memory at once."""
+    """Yield the values of `columns` as tuples, in `order`; never more than a block of them in memory at once."""
     length = len(table) if order is None else len(order)
     for start in range(0, length, _BLOCK):
         block = table[start : start + _BLOCK] if order is None else table[order[start : start + _BLOCK]]
@@ -29,7 +29,7 @@ def rows(table: Table, columns: Sequence[str], order: npt.NDArray[np.int64] | No
 
 
 def outer_first(table: Table) -> npt.NDArray[np.int64]:
-    """The order by begin; of rows that begin together the longest comes first, because it contains the others."""
+    """Return the order by begin; of rows that begin together the longest, which contains the others, comes first."""
     order: npt.NDArray[np.int64] = np.lexsort((-table["end"], table["begin"])).astype(np.int64)
     return order
 
@@ -90,7 +90,7 @@ class Tracks:
         return pid
 
     def machine(self) -> int:
-        """The track of everything that belongs to no process: the cores, the memory, the GPUs."""
+        """Return the track of everything that belongs to no process: the cores, the memory, the GPUs."""
         number = self._number("machine", 0, 0)
         self._processes[number] = "machine", (3, 0)
         return number
@@ -100,7 +100,7 @@ class Tracks:
         return _track(pid, tid)
 
     def steps(self, pid: int, tid: int) -> str:
-        """Steps have their own track, because a region may cross their boundaries."""
+        """Give steps their own track, because a region may cross their boundaries."""
         return self._thread_track("steps", pid, tid, "steps", 1)
 
     def operators(self, pid: int, tid: int) -> str:
@@ -110,7 +110,7 @@ class Tracks:
         return self._thread_track("sampled stacks", pid, tid, "", 4)
 
     def queue(self, pid: int, device: int, stream: int) -> str:
-        """A queue of a device: what ran there for one process."""
+        """Return a queue of a device: what ran there for one process."""
         process = self._number("device", pid, device)
         self._processes[process] = f"device {device} of {self._names.process(pid)}", (2, process)
         number = self._number(f"queue {device}", pid, stream)
@@ -118,7 +118,7 @@ class Tracks:
         return _track(process, number)
 
     def flow(self, pid: int, correlation: int) -> int:
-        """The number of an arrow. It is forgotten at the arrow's second end, so that few are in memory."""
+        """Return the number of an arrow. It is forgotten at the arrow's second end, so that few are in memory."""
         number = self._flows.pop((pid, correlation), None)
         if number is None:
             number = self._flows[pid, correlation] = next(self._arrows)
@@ -136,7 +136,7 @@ class Tracks:
         return self._numbers.setdefault((kind, group, member), _FIRST_NUMBER + len(self._numbers))
 
     def metadata(self) -> Iterator[str]:
-        """The events that name and order all tracks that were used."""
+        """Yield the events that name and order all tracks that were used."""
         order = sorted(self._processes, key=lambda pid: self._processes[pid][1])
         for position, pid in enumerate(order):
             yield _metadata("process_name", _track(pid, 0), {"name": self._processes[pid][0]})

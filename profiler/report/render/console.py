@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from profiler.report import blocks as b
 from profiler.report.render.drawing import (
+    Terminal,
+    TextColumn,
     bar,
     command_lines,
     hottest,
+    is_unicode,
     line_rows,
     span_text,
     waterfall_layout,
     waterfall_track,
     whole_percent,
 )
-from profiler.report.render.terminal import Terminal, TextColumn, is_unicode
-from profiler.report.render.timeline import cell_runs
+from profiler.report.render.figures import cell_runs
 from profiler.report.table import short_path
 
 if TYPE_CHECKING:
@@ -29,31 +31,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 COLOURS = {
-    "c1": "yellow",
-    "c2": "red",
-    "c3": "cyan",
-    "c4": "blue",
-    "c5": "magenta",
-    "c6": "green",
-    "c7": "bright_yellow",
-    "c8": "bright_red",
-    "c9": "bright_black",
-    "c10": "bright_green",
-    "c11": "bright_magenta",
-    "c12": "bright_cyan",
-    "c13": "white",
-    "c14": "bright_red",
-    "c15": "red",
-    "c16": "bright_red",
-    "idle": "bright_black",
-    "s1": "yellow",
-    "s2": "bright_blue",
-    "s3": "green",
-    "s4": "magenta",
-    "s5": "red",
-    "s6": "cyan",
-    "floor": "bright_black",
-}
+    "c1": "yellow", "c2": "red", "c3": "cyan", "c4": "blue", "c5": "magenta", "c6": "green", "c7": "bright_yellow",
+    "c8": "bright_red", "c9": "bright_black", "c10": "bright_green", "c11": "bright_magenta", "c12": "bright_cyan",
+    "c13": "white", "c14": "bright_red", "c15": "red", "c16": "bright_red", "idle": "bright_black", "s1": "yellow",
+    "s2": "bright_blue", "s3": "green", "s4": "magenta", "s5": "red", "s6": "cyan", "floor": "bright_black",
+}  # fmt: skip
 JUDGED = {"good": "green", "bad": "red", "open": "yellow"}
 _STAIRS = {"start": "yellow", "gain": "bright_blue", "loss": "red", "same": "bright_black", "total": "bold bright_blue"}
 SCREEN = 24
@@ -75,6 +57,8 @@ _LOCATION = 0.37
 """Share of the width that a line of a file may take in a table."""
 _UNBROKEN = 24
 """Characters of a number with its interval that are not broken into two lines."""
+_AMOUNT = 8
+"""Characters of the longest amount of a line of code that has a column."""
 _RANGE = 32
 """Columns for the ends of a curve and the spaces between."""
 
@@ -162,15 +146,16 @@ class _Printer(Terminal):
             b.Flame: self._flame,
             b.SlopeChart: lambda block: self._table(block.table()),
             b.TimelineChart: self._timeline,
+            b.Places: self._places,
             b.Group: self._group,
         }
 
     def draw(self, block: b.Block) -> None:
-        """One block."""
+        """Return one block."""
         self._drawings[type(block)](block)
 
     def first_screen(self, first: b.FirstScreen, lines: int = SCREEN) -> None:
-        """What limits the program, where, and what to do now, in so few details that it takes at most `lines` lines."""
+        """Draw a first screen in so few details that it takes at most `lines` lines."""
         for shorter, is_cut in _ever_shorter(first):
             with self.console.capture() as drawn:
                 self._first_screen(shorter, is_cut=is_cut)
@@ -191,15 +176,7 @@ class _Printer(Terminal):
             self.draw(replace(first.picture, note=""))
         elif first.picture is not None:
             self.draw(first.picture)
-        if first.places:
-            unsampled = " (?: no sample of the training thread)" * any(
-                place.share is None and not place.change for place in first.places
-            )
-            self.paragraph(first.places_title + unsampled, "bold")
-        for place in first.places:
-            self._cut(f"{place.change or whole_percent(place.share):>4}  {place.location}  {place.source}".rstrip())
-        if not first.places:
-            self._note(first.places_note)
+        self._places(first.places_block())
         if first.actions:
             self.paragraph(first.actions_title, "bold")
         for number, action in enumerate(first.actions, 1):
@@ -213,14 +190,26 @@ class _Printer(Terminal):
             if action.note:
                 self._cut(f"   {action.note}", "dim")
 
+    def _places(self, block: b.Places) -> None:
+        if not block.places:
+            self._note(block.note)
+            return
+        unsampled = any(place.share is None and not place.change for place in block.places)
+        self.paragraph(block.title + " (?: no sample of the training thread)" * unsampled, "bold")
+        amounts = [place.change or whole_percent(place.share) for place in block.places]
+        # counts and sizes in a column; what a line costs on two sides is too long for one
+        width = max(4, *(len(amount) for amount in amounts if len(amount) <= _AMOUNT), 0)
+        for amount, place in zip(amounts, block.places, strict=True):
+            self._cut(f"{amount:>{width}}  {place.location}  {place.source}".rstrip())
+
     def _hang(self, text: str, indent: int) -> None:
-        """A paragraph whose later lines are indented."""
+        """Return a paragraph whose later lines are indented."""
         for number, line in enumerate(self.text(text[indent:]).wrap(self.console, self.width - indent)):
             line.rstrip()
             self.console.print(self.text(" " * indent if number else text[:indent]).append_text(line))
 
     def _cut(self, text: str, style: str = "") -> None:
-        """One line, which ends with an ellipsis where it is too long for the terminal; whole in a file and a pipe."""
+        """Print one line; cut it with an ellipsis where it is too long for a terminal, but not in a file or a pipe."""
         self._cut_text(self.text(text, style))
 
     def _cut_text(self, text: Text) -> None:
@@ -231,7 +220,7 @@ class _Printer(Terminal):
         self.console.print(text, soft_wrap=True)
 
     def _strip(self, block: b.PhaseStrip) -> None:
-        """The parts of a step as fills of a bar, what each fill stands for, and the bar after the change."""
+        """Return the parts of a step as fills of a bar, what each fill stands for, and the bar after the change."""
         whole, names = block.width(), [part.label for part in block.legend()]
         fills = dict(zip(names, cycle(_FILLS if self.unicode else _ASCII_FILLS), strict=False))
         longest = max(len(text) for strip in block.strips() for text in (strip.label, strip.change))
@@ -252,7 +241,7 @@ class _Printer(Terminal):
             self._cut_text(line.append_text(self.text(f"  {block.change}", "green")))
 
     def paragraph(self, text: str, style: str = "", *, wrap: bool = True) -> None:
-        """One paragraph; a path is not wrapped, so that it can be copied."""
+        """Return one paragraph; a path is not wrapped, so that it can be copied."""
         self.console.print(self.text(text, style), soft_wrap=not wrap)
 
     def _note(self, text: str) -> None:
@@ -274,12 +263,8 @@ class _Printer(Terminal):
             self.paragraph(f"    {code}", "cyan", wrap=False)
 
     def _grid(self, columns: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Text | str]]) -> None:
-        """A table with these titles; True: numbers."""
+        """Return a table with these titles; True: numbers."""
         self.console.print(self.table([TextColumn(title, number) for title, number in columns], rows))
-
-    def _value(self, cell: b.Cell, footnotes: dict[str, str] | None = None) -> Text:
-        style = "dim italic" if cell.missing else JUDGED.get(cell.judged, "bold" if cell.strong else "")
-        return self.text(cell.one_line(footnotes), style)
 
     def _table(self, block: b.Table) -> None:
         footnotes = block.footnotes()
@@ -304,21 +289,18 @@ class _Printer(Terminal):
         self._note(block.note)
 
     def _sources(self, block: b.Table) -> None:
-        """The text of the lines in a table, below it, where a line has the whole width."""
+        """Return the text of the lines in a table, below it, where a line has the whole width."""
         cells = [cell for row in block.rows for cell in row if cell.source]
         pairs = [(cell.text.rpartition("/")[2] if cell.is_location else "", cell.source) for cell in cells]
         width = max((len(name) for name, _ in pairs), default=0)
         for name, source in dict.fromkeys(pairs):
-            self.code_line(f"  {name.ljust(width)}  {source}" if width else f"  {source}")
-
-    def code_line(self, text: str) -> None:
-        """A line of code, cut where the terminal ends."""
-        self._cut(text, "cyan")
+            self._cut(f"  {name.ljust(width)}  {source}" if width else f"  {source}", "cyan")
 
     def _cell(self, column: b.Column, cell: b.Cell, footnotes: dict[str, str]) -> Text:
         if cell.is_location:
             return self._location(cell)
-        value = self._value(cell, footnotes)
+        style = "dim italic" if cell.missing else JUDGED.get(cell.judged, "bold" if cell.strong else "")
+        value = self.text(cell.one_line(footnotes), style)
         # where there is little room: the conclusion from an interval, and not its ends
         note = cell.small_print(brief=self.width < _WIDE and column.number)
         if note and self.width >= _NARROW:
@@ -326,7 +308,7 @@ class _Printer(Terminal):
         return value
 
     def _location(self, cell: b.Cell) -> Text:
-        """file:line in one piece, with its folders and its function where there is room for them."""
+        """Write file:line in one piece, with its folders and its function where there is room for them."""
         name, room = cell.text.rpartition("/")[2], round(_LOCATION * self.width)
         longer = ((cell.text, cell.note), (name, cell.note)) if self.width >= _WIDE else ()
         fitting = (pair for pair in longer if len("  ".join(pair)) <= room)
@@ -334,7 +316,7 @@ class _Printer(Terminal):
         return self.text(text).append_text(self.text(f"  {note}" if note else "", "dim"))
 
     def _bars(self, block: b.StackedBars) -> None:
-        """A row per category and a column per bar: readable without colour, where a stacked bar is not."""
+        """Return a row per category and a column per bar: readable without colour, where a stacked bar is not."""
         room = (self.width - _LABEL) // max(1, len(block.bars)) - 2
         self.paragraph(block.caption, "bold")
         head = self.text("".ljust(_LABEL))
@@ -373,7 +355,7 @@ class _Printer(Terminal):
         self._note(block.note)
 
     def _waterfall(self, block: b.Waterfall) -> None:
-        """A line per step, the last on top, as in the page; the interval where there is room for it."""
+        """Return a line per step, the last on top, as in the page; the interval where there is room for it."""
         labels = min(max((len(stair.label) for stair in block.stairs), default=0), self.width // 3)
         values = [self.text(self._factor(stair)).plain for stair in block.stairs]
         room = max(8, min(60, self.width - labels - max(map(len, values), default=0) - 4))
@@ -400,7 +382,7 @@ class _Printer(Terminal):
         self._grid((("own", True), ("frame", False), ("at", False), ("with callees", True)), rows)
 
     def _timeline(self, block: b.TimelineChart) -> None:
-        """A line of fills for each track, and what each fill stands for; idle time is left free."""
+        """Return a line of fills for each track, and what each fill stands for; idle time is left free."""
         fills = dict(zip((tone for _, tone in block.legend), _FILLS if self.unicode else _ASCII_FILLS, strict=False))
         labels = [(track, f"{group.label} {track.label}".lstrip()) for group in block.groups for track in group.tracks]
         margin = min(max(len(label) for _, label in labels), self.width // 3) + 2
@@ -416,7 +398,7 @@ class _Printer(Terminal):
         self._note(block.note)
 
     def _legend(self, entries: Iterable[tuple[str, str, str]]) -> None:
-        """Label, tone and fill of each part, on as few lines as possible."""
+        """Return label, tone and fill of each part, on as few lines as possible."""
         lines = [self.text("")]
         for label, tone, fill in entries:
             entry = self.text(fill, COLOURS.get(tone, "")).append_text(self.text(f" {label}"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.machine import NO, NOT_KNOWN, PARTLY, YES, Capability
-from profiler.report.render.terminal import Terminal, TextColumn
+from profiler.report.render.drawing import Terminal, TextColumn
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -19,7 +19,7 @@ _WIDE: Final = 130
 
 
 def doctor_view(rows: Sequence[Capability], *, width: int, unicode: bool = True) -> Group:
-    """The table, and in a line whether recording works. Commands to copy are in lines of their own."""
+    """Return the table, and in a line whether recording works. Commands to copy are in lines of their own."""
     from rich.console import Group
 
     terminal = Terminal(width, unicode=unicode)
@@ -42,7 +42,7 @@ def doctor_view(rows: Sequence[Capability], *, width: int, unicode: bool = True)
 
 
 def doctor_lines(rows: Sequence[Capability], *, unicode: bool = True) -> Iterator[Text]:
-    """The same where no terminal limits the width: a line for each check, and one for each command to copy."""
+    """Yield the same where no terminal limits the width: a line for each check, and one for each command to copy."""
     terminal = Terminal(0, unicode=unicode)
     title = max(len(row.title) for row in rows)
     state = max(len(row.answer.state) for row in rows)
@@ -55,7 +55,7 @@ def doctor_lines(rows: Sequence[Capability], *, unicode: bool = True) -> Iterato
 
 
 def conclusion(rows: Sequence[Capability]) -> str:
-    """Whether recording at level standard works, in a sentence."""
+    """Tell whether recording at level standard works, in a sentence."""
     lacking = [row for row in rows if row.lacking]
     if not lacking:
         return "Recording works at level standard."
@@ -65,7 +65,7 @@ def conclusion(rows: Sequence[Capability]) -> str:
 
 
 def doctor_json(rows: Sequence[Capability]) -> dict[str, Any]:
-    """The keys of docs/json.md, "doctor"."""
+    """Return the keys of docs/json.md, "doctor"."""
     return {
         "schema": SCHEMA,
         "standard": not any(row.lacking for row in rows),

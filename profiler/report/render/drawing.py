@@ -1,4 +1,4 @@
-"""Draws with characters, for the terminal and Markdown: bars, curves, waterfalls. Lays out a waterfall."""
+"""Draws with characters, safely for any terminal and for Markdown: text, tables, bars, curves. Lays out waterfalls."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
 
+from profiler.core.terminal import ascii_text, plain
 from profiler.core.units import count
 from profiler.report.blocks import Flame, Frame, Lines, Slope, SlopeChart, Stair, Waterfall
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -45,7 +53,7 @@ _SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 
 
 def command_lines(command: str, width: int) -> list[str]:
-    """A command in lines of at most `width` characters that a shell reads as one, where its words allow it."""
+    """Return a command in lines of at most `width` characters that a shell reads as one, where its words allow it."""
     lines = [""]
     for word in _SHELL_WORD.findall(command):
         if lines[-1] and len(lines[-1]) + len(word) >= width:
@@ -57,7 +65,7 @@ def command_lines(command: str, width: int) -> list[str]:
 
 
 def spark(values: Sequence[float], top: float, width: int = 40, *, unicode: bool = True) -> str:
-    """A curve in one line, `top` being full height; means where there are more values than characters."""
+    """Return a curve in one line, `top` being full height; means where there are more values than characters."""
     if not values:
         return ""
     length = min(width, len(values))
@@ -70,13 +78,13 @@ def spark(values: Sequence[float], top: float, width: int = 40, *, unicode: bool
 
 
 def round_step(least: float) -> float:
-    """The next 1, 2, 2.5 or 5 of a decade: a step between ticks."""
+    """Return the next 1, 2, 2.5 or 5 of a decade: a step between ticks."""
     decade = 10.0 ** math.floor(math.log10(least))
     return decade * next(factor for factor in (1, 2, 2.5, 5, 10) if decade * factor >= least * (1 - 1e-9))
 
 
 def tick(value: float) -> str:
-    """A round number at an axis: 500, 20k, 1M."""
+    """Return a round number at an axis: 500, 20k, 1M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g}{letter}"
@@ -84,14 +92,14 @@ def tick(value: float) -> str:
 
 
 def span_text(values: Sequence[float], unit: str) -> str:
-    """The lowest and the highest of values with their unit; nothing where there are none."""
+    """Return the lowest and the highest of values with their unit; nothing where there are none."""
     if not values:
         return ""
     return f"{count(min(values))} to {count(max(values))}{'' if unit in {'', '%'} else ' '}{unit}"
 
 
 def line_rows(block: Lines, width: int = 40, *, unicode: bool = True) -> list[tuple[str, str, str, str]]:
-    """Panel, label, curve and range of every curve, then the levels."""
+    """Return panel, label, curve and range of every curve, then the levels."""
     curves = [(panel, curve) for panel in block.panels for curve in panel.curves]
     rows = []
     for panel, curve in curves:
@@ -105,7 +113,7 @@ _ROUNDING = 1e-9
 
 
 def hottest(flame: Flame) -> Iterable[tuple[Frame, str]]:
-    """At most ten frames, those with most self time, each with its self time as a share of the root."""
+    """Return at most ten frames, those with most self time, each with its self time as a share of the root."""
     ranked: list[tuple[float, str, Frame]] = []
     pending: list[tuple[Frame, str]] = [(flame.root, flame.root.label)]
     while pending:
@@ -143,7 +151,7 @@ class WaterfallLayout:
 
 
 def waterfall_layout(block: Waterfall) -> WaterfallLayout:
-    """Positions of everything in `block`; empty where no level is known."""
+    """Return positions of everything in `block`; empty where no level is known."""
     levels = [math.log(value) for stair in block.stairs for value in (stair.begin, stair.end) if value is not None]
     if not levels:
         return WaterfallLayout(tuple(PlacedStair(stair, None, None, None, None, None) for stair in block.stairs), ())
@@ -165,7 +173,7 @@ def waterfall_layout(block: Waterfall) -> WaterfallLayout:
 
 
 def _axis(block: Waterfall, lowest: float, highest: float) -> tuple[float, float]:
-    """Logarithm at which the axis begins, and its length: all levels, and ranges as far as there is room for them."""
+    """Return the logarithm at which the axis begins, and its length: for all levels, and ranges as far as they fit."""
     if highest - lowest < _SHORTEST_AXIS:
         middle = (lowest + highest) / 2
         lowest, highest = middle - _SHORTEST_AXIS / 2, middle + _SHORTEST_AXIS / 2
@@ -177,7 +185,7 @@ def _axis(block: Waterfall, lowest: float, highest: float) -> tuple[float, float
 
 
 def log_ticks(begin: float, length: float) -> list[float]:
-    """Round values on an axis of logarithms: 1, 2 and 5 of each decade; more digits where that gives fewer than two."""
+    """Return 1, 2 and 5 of each decade on an axis of logarithms; more digits where these are fewer than two."""
     first, last = math.floor(begin / math.log(10)), math.ceil((begin + length) / math.log(10))
 
     def values(digits: Iterable[float]) -> list[float]:
@@ -193,7 +201,7 @@ def log_ticks(begin: float, length: float) -> list[float]:
 
 
 def waterfall_track(row: PlacedStair, width: int, *, unicode: bool = True) -> str:
-    """One step in `width` characters: its range thin, its bar over it, a mark where it has no bar."""
+    """Return one step in `width` characters: its range thin, its bar over it, a mark where it has no bar."""
     marks = _MARKS if unicode else _ASCII_MARKS
     cells = [" "] * width
 
@@ -227,7 +235,7 @@ class PlacedSlope:
 
 
 def slope_layout(block: SlopeChart) -> tuple[float, tuple[PlacedSlope, ...]]:
-    """The height of a slope chart, and its slopes."""
+    """Return the height of a slope chart, and its slopes."""
     rows = max(sum(slope.values[side] is not None for slope in block.slopes) for side in (0, 1)) if block.slopes else 0
     height = max(_SLOPES_HEIGHT, _LABEL_ROW * (rows + 1))
     logs = [math.log(value) for slope in block.slopes for value in slope.values if value]
@@ -242,7 +250,7 @@ def slope_layout(block: SlopeChart) -> tuple[float, tuple[PlacedSlope, ...]]:
 
 
 def _apart(places: Sequence[float | None], height: float) -> list[float | None]:
-    """Places moved so that they are a row apart, in their order and within the height."""
+    """Return places moved so that they are a row apart, in their order and within the height."""
     known = sorted((place, index) for index, place in enumerate(places) if place is not None)
     moved, result = [place for place, _ in known], [*places]
     for at in range(1, len(moved)):
@@ -253,3 +261,61 @@ def _apart(places: Sequence[float | None], height: float) -> list[float | None]:
     for (_, index), place in zip(known, moved, strict=True):
         result[index] = place
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """Head of a column in a terminal."""
+
+    title: str
+    number: bool = False
+    """Align right."""
+    wrap: bool = True
+    overflow: Literal["fold", "ellipsis"] = "fold"
+    """How a word that is longer than the column is shown."""
+    width: int | None = None
+    ratio: int | None = None
+
+
+class Terminal:
+    """A terminal of some width, which may be limited to ASCII."""
+
+    def __init__(self, width: int, *, unicode: bool = True) -> None:
+        self.width = width
+        self.unicode = unicode
+
+    def text(self, text: str, style: str = "") -> Text:
+        """Return text that neither commands the terminal nor breaks its encoding; markup in it stays text."""
+        from rich.text import Text
+
+        text = plain(text)
+        return Text(text if self.unicode else ascii_text(text), style)
+
+    def table(self, columns: Sequence[TextColumn], rows: Iterable[Iterable[Text | str]]) -> Table:
+        """Return a table with a line below its head, which is left out where no column has a title."""
+        from rich import box
+        from rich.table import Table
+
+        table = Table(
+            box=box.SIMPLE_HEAD if self.unicode else box.ASCII,
+            show_header=any(column.title for column in columns),
+            pad_edge=False,
+            show_edge=False,
+        )
+        for column in columns:
+            table.add_column(
+                self.text(column.title, "dim"),
+                justify="right" if column.number else "left",
+                overflow="crop" if column.overflow == "ellipsis" and not self.unicode else column.overflow,
+                no_wrap=not column.wrap,
+                width=column.width,
+                ratio=column.ratio,
+            )
+        for row in rows:
+            table.add_row(*(self.text(cell) if isinstance(cell, str) else cell for cell in row))
+        return table
+
+
+def is_unicode(console: Console) -> bool:
+    """Tell whether the console's encoding has more than ASCII."""
+    return (console.encoding or "").lower().startswith("utf")

@@ -5,12 +5,25 @@ Made for `WIDTH` CSS pixels, and scaled up a little where there is more room.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from typing import Final
 
 from profiler.core.terminal import plain
-from profiler.report.blocks import SIDE_TONES, Curve, Interval, IntervalChart, Lines, Panel
+from profiler.report.blocks import (
+    SIDE_TONES,
+    Curve,
+    Interval,
+    IntervalChart,
+    Lines,
+    Panel,
+    TimelineChart,
+    TimelineTrack,
+)
 from profiler.report.render.drawing import log_ticks, round_step, tick
 
 WIDTH = 320
@@ -37,12 +50,12 @@ Scale = Callable[[float], float]
 
 
 def lines(block: Lines) -> tuple[str, ...]:
-    """One SVG for each panel."""
+    """Return one SVG for each panel."""
     return tuple(_panel(block, panel) for panel in block.panels)
 
 
 def _limits(block: Lines, panel: Panel) -> tuple[float, float, float]:
-    """Both ends of the x axis and the upper one of y, with room beyond the last of single measurements."""
+    """Return both ends of the x axis and the upper one of y, with room beyond the last of single measurements."""
     curves = [curve for item in ((panel,) if block.separate_x else block.panels) for curve in item.curves]
     x_max = max((max(curve.x) for curve in curves if curve.x), default=1.0) or 1.0
     y_max = block.y_max or 1.05 * block.y_limit(panel) or 1.0
@@ -82,7 +95,7 @@ def _panel(block: Lines, panel: Panel) -> str:
 
 
 def _curve(curve: Curve, x: Scale, y: Scale, filled_to: float | None) -> Iterable[str]:
-    """A line with the ranges of its points; its area where it is the only one, down to `filled_to`."""
+    """Yield a line with the ranges of its points; its area where it is the only one, down to `filled_to`."""
     if not curve.x:
         return
     tone = _tone(curve.tone)
@@ -98,7 +111,7 @@ def _curve(curve: Curve, x: Scale, y: Scale, filled_to: float | None) -> Iterabl
 
 
 def intervals(block: IntervalChart) -> str:
-    """Dots of every observation, the range as a bar, the estimate as a line, a row each."""
+    """Draw a row for each: its observations as dots, the range as a bar, the estimate as a line."""
     above = 4 + _LEVEL * len(block.levels)
     bottom = above + _ROW * len(block.rows) + 2
     x, ticks = _scale(block)
@@ -129,7 +142,7 @@ def _interval_row(row: Interval, x: Scale, y: float) -> Iterable[str]:
 
 
 def _scale(block: IntervalChart) -> tuple[Scale, list[float]]:
-    """The position of a value, and the values of the ticks."""
+    """Return the position of a value, and the values of the ticks."""
     everything = [v for row in block.rows for v in (*row.dots, row.value, row.low, row.high) if v is not None]
     everything += [level.value for level in block.levels]
     low, high = min(everything), max(everything)
@@ -145,7 +158,7 @@ def _scale(block: IntervalChart) -> tuple[Scale, list[float]]:
 
 
 def round_ticks(low: float, high: float, most: int, *, least: float = 0.0) -> list[float]:
-    """At most `most` + 1 multiples of a round step between both ends.
+    """Return at most `most` + 1 multiples of a round step between both ends.
 
     :param least: the least step; 1 for numbered things.
     """
@@ -165,12 +178,12 @@ def _tone(tone: str) -> str:
 
 
 def _n(value: float) -> str:
-    """A tenth of a pixel is enough for a line."""
+    """Return a tenth of a pixel is enough for a line."""
     return f"{round(value, 1):g}"
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """A line through the points, in relative steps; level stretches are one step."""
+    """Return a line through the points, in relative steps; level stretches are one step."""
     tenths = [(round(10 * x), round(10 * y)) for x, y in points]
     (x, y), steps = tenths[0], []
     for index, (to_x, to_y) in enumerate(tenths[1:], 1):
@@ -200,3 +213,114 @@ def _text(x: float, y: float, text: str, anchor: str = "", *, ink: bool = False)
 def _svg(parts: Iterable[str], height: float) -> str:
     start = f'<svg viewBox="0 0 {WIDTH} {height:g}" class="plot" aria-hidden="true" focusable="false">'
     return f"{start}{''.join(parts)}</svg>"
+
+
+CELLS: Final = 4_000
+"""Columns of the picture of a track: a quarter of a pixel on a wide page, so that short parts show in proportion."""
+_MOST_TICKS: Final = 6
+_LEAST_SHARE: Final = 0.005  # which is 1% when rounded
+_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+
+
+ColumnRun = tuple[int, int, str]
+"""First column, the column after the last, and the tone."""
+
+
+def cell_runs(track: TimelineTrack, tones: Sequence[str], length: int, cells: int = CELLS) -> list[ColumnRun]:
+    """Return runs of columns with one tone.
+
+    A column that several parts share has the tone with the largest share of it; none where most of it is idle.
+    """
+    runs: list[ColumnRun] = []
+    shared: dict[str, float] = {}
+    column = -1
+
+    def add(first: int, last: int, tone: str) -> None:
+        if runs and runs[-1][1] == first and runs[-1][2] == tone:
+            first = runs.pop()[0]
+        runs.append((first, last, tone))
+
+    def flush() -> None:
+        if shared:
+            tone = max(shared, key=lambda each: shared[each])
+            if shared[tone] >= 1 - sum(shared.values()):
+                add(column, column + 1, tone)
+            shared.clear()
+
+    for begin, end, kind in zip(track.begin, track.end, track.kind, strict=True):
+        tone = tones[kind]
+        left, right = begin * cells / length, min(end * cells / length, cells)
+        first, last = int(left), int(right)
+        if first != column:
+            flush()
+            column = first
+        shared[tone] = shared.get(tone, 0.0) + min(right, first + 1) - left
+        if last > first:
+            flush()
+            if last > first + 1:
+                add(first + 1, last, tone)
+            column = last
+            if right > last:
+                shared[tone] = right - last
+    flush()
+    return runs
+
+
+def paths(track: TimelineTrack, chart: TimelineChart) -> Iterator[tuple[str, str]]:
+    """Yield tone and SVG path of each category of a track: thick strokes, and the moves between them, in columns."""
+    parts: dict[str, list[str]] = {}
+    ends: dict[str, int] = {}
+    for first, last, tone in cell_runs(track, [kind.tone for kind in chart.kinds], chart.length):
+        move = f"m{first - ends[tone]} 0" if tone in ends else f"M{first} .5"
+        parts.setdefault(tone, []).append(f"{move}h{last - first}")
+        ends[tone] = last
+    for tone, texts in parts.items():
+        yield tone, "".join(texts)
+
+
+def ticks(length: int) -> list[tuple[float, str]]:
+    """Return round times of the axis: the share of the length, and the text; the first one names the unit."""
+    size, unit = next(((size, unit) for size, unit in _UNITS if length >= size), _UNITS[-1])
+    value = length / size
+    step = round_step(value / _MOST_TICKS)
+    return [
+        (number * step / value, f"{number * step:g}{f' {unit}' * (number == 0)}")
+        for number in range(math.floor(value / step) + 1)
+    ]
+
+
+def script_data(chart: TimelineChart) -> str:
+    """Return the events for the page's script, as JSON that is compressed and written in base64.
+
+    A track is the name of its idle time, and three columns: the gap before each event and its length in ns, its kind.
+    """
+    data = {
+        "length": chart.length,
+        "kinds": [[plain(kind.label), kind.tone, plain(kind.text)] for kind in chart.kinds],
+        "tracks": [[plain(track.idle.text), *_columns(track)] for group in chart.groups for track in group.tracks],
+    }
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return b64encode(zlib.compress(text.encode(errors="replace"), 9)).decode()
+
+
+def _columns(track: TimelineTrack) -> tuple[list[int], list[int], tuple[int, ...]]:
+    gaps = [begin - before for begin, before in zip(track.begin, (0, *track.end), strict=False)]
+    return gaps, [end - begin for begin, end in zip(track.begin, track.end, strict=True)], track.kind
+
+
+def text_rows(chart: TimelineChart) -> list[tuple[str, str, str]]:
+    """Return program, track, and the shares of its categories: for outputs without pictures."""
+    return [
+        (
+            group.label,
+            track.label,
+            ", ".join(
+                f"{kind.label} {share:.0%}"
+                for kind, share in [
+                    (kind, share) for kind, share in track.shares(chart).items() if share >= _LEAST_SHARE
+                ]
+            ),
+        )
+        for group in chart.groups
+        for track in group.tracks
+    ]

@@ -11,20 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler.core.terminal import plain
-from profiler.report.blocks import (
-    NOTHING,
-    Block,
-    Cell,
-    Column,
-    Frame,
-    Report,
-    Section,
-    Table,
-    TimelineChart,
-    Waterfall,
-    row_missing,
-)
-from profiler.report.render import figures, timeline
+from profiler.report import blocks as b
+from profiler.report.render import figures
 from profiler.report.render.drawing import slope_layout, waterfall_layout, whole_percent
 
 if TYPE_CHECKING:
@@ -72,8 +60,8 @@ _SLOT: Final = 24
 """Letters that a third of a phone's width holds in two lines."""
 
 
-def render(report: Report) -> str:
-    """The complete page; the same report gives the same bytes."""
+def render(report: b.Report) -> str:
+    """Return the complete page; the same report gives the same bytes."""
     template, css, js = _page()
     footnotes: dict[str, int] = {}
     """Each reason why something was not measured, in the order of the page, and its number."""
@@ -83,7 +71,7 @@ def render(report: Report) -> str:
 
 @functools.cache
 def _page() -> tuple[jinja2.Template, Markup, Markup]:
-    """The template of a page, its style sheet and its script; compiling the template takes longer than rendering it."""
+    """Return the template of a page, its style sheet and its script; compiling it takes longer than rendering."""
     import jinja2
     from markupsafe import Markup
 
@@ -103,12 +91,12 @@ def _page() -> tuple[jinja2.Template, Markup, Markup]:
         flame_layout=flame_layout,
         slope_layout=slope_layout,
         flame_tint=flame_tint,
-        timeline_cells=timeline.CELLS,
-        timeline_data=lambda chart: Markup(timeline.script_data(chart)),
-        timeline_paths=timeline.paths,
-        timeline_rows=timeline.text_rows,
-        timeline_ticks=timeline.ticks,
-        row_missing=row_missing,
+        timeline_cells=figures.CELLS,
+        timeline_data=lambda chart: Markup(figures.script_data(chart)),
+        timeline_paths=figures.paths,
+        timeline_rows=figures.text_rows,
+        timeline_ticks=figures.ticks,
+        row_missing=b.row_missing,
         parts=_NAME_PARTS.split,
         split_path=split_path,
         is_wide=is_wide,
@@ -118,7 +106,7 @@ def _page() -> tuple[jinja2.Template, Markup, Markup]:
         phone_layout=phone_layout,
         share_of_row=share_of_row,
         whole_percent=whole_percent,
-        nothing=NOTHING,
+        nothing=b.NOTHING,
         rows_at_first=rows_at_first,
         has_several_tables=has_several_tables,
         unit_widths=unit_widths,
@@ -128,14 +116,14 @@ def _page() -> tuple[jinja2.Template, Markup, Markup]:
     return environment.get_template("page.html.j2"), Markup(css), Markup("\n".join(scripts))
 
 
-def split_path(cell: Cell) -> tuple[str, str]:
-    """The folders of a location, which a narrow table leaves out, and the rest of it; of other code all is the rest."""
+def split_path(cell: b.Cell) -> tuple[str, str]:
+    """Split a location into its folders, which a narrow table leaves out, and the rest; other code is all rest."""
     folders, slash, name = cell.text.rpartition("/") if cell.is_location else ("", "", cell.text)
     return folders + slash, name
 
 
-def rows_at_first(table: Table, *, is_one_of_several: bool = False) -> int:
-    """How many rows of a table a page shows before a reader asks for all of them.
+def rows_at_first(table: b.Table, *, is_one_of_several: bool = False) -> int:
+    """Tell how many rows of a table a page shows before a reader asks for all of them.
 
     :param is_one_of_several: its section has such a table for each side.
     """
@@ -143,30 +131,30 @@ def rows_at_first(table: Table, *, is_one_of_several: bool = False) -> int:
     return first if len(table.rows) > first + 1 else len(table.rows)  # a link is as high as the one row that it hides
 
 
-def _most_rows(table: Table, is_one_of_several: bool) -> int:
+def _most_rows(table: b.Table, is_one_of_several: bool) -> int:
     if len(table.columns) == 2 and not table.columns[1].number:
         return NAMED_ROWS
     most = TABLE_ROWS
     if _has_code(table):
         most = LEAST_ROWS if is_one_of_several else LOCATION_ROWS
     bars = [index for index, column in enumerate(table.columns) if column.bar]
-    sizes = [row[bars[0]].sort or 0.0 for row in table.rows[:most] if not row_missing(row)] if bars else []
+    sizes = [row[bars[0]].sort or 0.0 for row in table.rows[:most] if not b.row_missing(row)] if bars else []
     if len(bars) != 1 or sizes != sorted(sizes, reverse=True):
         return most
     return max(LEAST_ROWS, sum(size >= SMALL_ROW * sizes[0] for size in sizes))
 
 
-def _has_code(table: Table) -> bool:
+def _has_code(table: b.Table) -> bool:
     return any(cell.is_location or cell.source for row in table.rows for cell in row)
 
 
-def has_several_tables(section: Section) -> bool:
-    """Whether a section has several tables with lines of code, as where sides have few lines in common."""
-    return sum(isinstance(block, Table) and _has_code(block) for block in section.blocks) > 1
+def has_several_tables(section: b.Section) -> bool:
+    """Tell whether a section has several tables with lines of code, as where sides have few lines in common."""
+    return sum(isinstance(block, b.Table) and _has_code(block) for block in section.blocks) > 1
 
 
-def unit_widths(table: Table) -> tuple[str, ...]:
-    """The class of each column for its longest unit, so that its numbers align; empty without units."""
+def unit_widths(table: b.Table) -> tuple[str, ...]:
+    """Return the class of each column for its longest unit, so that its numbers align; empty without units."""
     columns = zip(*table.rows, strict=True) if table.rows else ((),) * len(table.columns)
     longest = [max((len(cell.unit) for cell in column if not cell.missing), default=0) for column in columns]
     return tuple(f" w{min(length, _LONGEST_UNIT)}" if length else "" for length in longest)
@@ -183,8 +171,8 @@ class PhoneLayout:
     """Per column: its text is so short that it stands among the numbers."""
 
 
-def phone_layout(table: Table) -> PhoneLayout | None:
-    """The layout for a phone; None for a table that fits, as tables of two columns always do."""
+def phone_layout(table: b.Table) -> PhoneLayout | None:
+    """Return the layout for a phone; None for a table that fits, as tables of two columns always do."""
     if len(table.columns) < 3 or _table_width(table) <= _PHONE:
         return None
     short = tuple(
@@ -196,31 +184,31 @@ def phone_layout(table: Table) -> PhoneLayout | None:
     return PhoneLayout(" ".join(["stacks", *["ordered"] * ordered, *["pairs"] * pairs]), short)
 
 
-def is_wide(block: Block) -> bool:
-    """Whether a block spans both columns of a group on a wide page."""
-    return isinstance(block, TimelineChart | Waterfall) or (
-        isinstance(block, Table) and _table_width(block) > _HALF_PAGE
+def is_wide(block: b.Block) -> bool:
+    """Tell whether a block spans both columns of a group on a wide page."""
+    return isinstance(block, b.TimelineChart | b.Waterfall) or (
+        isinstance(block, b.Table) and _table_width(block) > _HALF_PAGE
     )
 
 
-def spans_columns(section: Section) -> bool:
+def spans_columns(section: b.Section) -> bool:
     """Whether all of a section spans both columns of its group: it begins with a wide block, or has a waterfall, whose
     height would leave a hole in the other column above the wide table that follows."""
-    return is_wide(section.blocks[0]) or any(isinstance(block, Waterfall) for block in section.blocks)
+    return is_wide(section.blocks[0]) or any(isinstance(block, b.Waterfall) for block in section.blocks)
 
 
-def _columns(table: Table) -> Iterator[tuple[Column, list[Cell]]]:
-    rows = [row for row in table.rows if not row_missing(row)]
+def _columns(table: b.Table) -> Iterator[tuple[b.Column, list[b.Cell]]]:
+    rows = [row for row in table.rows if not b.row_missing(row)]
     yield from ((column, [row[index] for row in rows]) for index, column in enumerate(table.columns))
 
 
-def _table_width(table: Table) -> float:
-    """The least width of a table in CSS pixels."""
+def _table_width(table: b.Table) -> float:
+    """Return the least width of a table in CSS pixels."""
     return sum(_min_width(column, cells, first=not index) for index, (column, cells) in enumerate(_columns(table)))
 
 
-def _min_width(column: Column, cells: list[Cell], *, first: bool) -> float:
-    """The least width of a column: numbers stay in one piece, text breaks between words, a head ends before units."""
+def _min_width(column: b.Column, cells: list[b.Cell], *, first: bool) -> float:
+    """Return the least width of a column: numbers stay in one piece, text breaks between words."""
     unit = max((len(cell.unit) for cell in cells), default=0) if column.number else 0
     width = max(_longest_word(column.title) * _HEAD_LETTER + unit * _LETTER, _SIDE if column.tone else 0)
     for cell in cells:
@@ -239,8 +227,8 @@ def _longest_word(text: str) -> int:
     return max(map(len, text.split()), default=0)
 
 
-def share_of_row(table: Table, row: tuple[Cell, ...]) -> float | None:
-    """The length of a card's bar, 0 to 1: its share, in a table with one column of bars."""
+def share_of_row(table: b.Table, row: tuple[b.Cell, ...]) -> float | None:
+    """Return the length of a card's bar, 0 to 1: its share, in a table with one column of bars."""
     shares = [index for index, column in enumerate(table.columns) if column.bar]
     if len(shares) != 1 or len(row) <= shares[0]:
         return None
@@ -252,7 +240,7 @@ def share_of_row(table: Table, row: tuple[Cell, ...]) -> float | None:
 class Rectangle:
     """A box of a flame graph: `left` and `width` are shares of the root, `depth` counts boxes from the root at 0."""
 
-    frames: tuple[Frame, ...]
+    frames: tuple[b.Frame, ...]
     """One frame, or a chain of calls in which each function spends its time in the next one."""
     depth: int
     left: float
@@ -266,15 +254,15 @@ class Rectangle:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The label, the value, and a line for each frame: of a chain with its name."""
+        """Return the label, the value, and a line for each frame: of a chain with its name."""
         names = [""] if len(self.frames) == 1 else [frame.label for frame in self.frames]
         parts = zip(names, self.frames, strict=True)
         places = ("  ".join(filter(None, (name, frame.where, frame.source))) for name, frame in parts)
         return self.label, self.frames[0].text, *filter(None, places)
 
 
-def flame_layout(root: Frame, limit: int = MAX_FRAMES) -> tuple[Rectangle, ...]:
-    """Boxes of the widest frames, callers before callees; a chain of calls is one box.
+def flame_layout(root: b.Frame, limit: int = MAX_FRAMES) -> tuple[Rectangle, ...]:
+    """Return boxes of the widest frames, callers before callees; a chain of calls is one box.
 
     Breadth first by width: stacks may be of any depth, and the narrowest frames are left out.
     """
@@ -296,8 +284,8 @@ def flame_layout(root: Frame, limit: int = MAX_FRAMES) -> tuple[Rectangle, ...]:
     return tuple(placed)
 
 
-def _chain(frame: Frame) -> tuple[Frame, ...]:
-    """The frame, and the frames below it as long as each has one callee, which takes its time and has its colour."""
+def _chain(frame: b.Frame) -> tuple[b.Frame, ...]:
+    """Return the frame and those below it, as long as each has one callee with the same time and colour."""
     chain = [frame]
     while len(chain) < MAX_CHAIN and len(frame.children) == 1:
         (child,) = frame.children
@@ -308,8 +296,8 @@ def _chain(frame: Frame) -> tuple[Frame, ...]:
     return tuple(chain)
 
 
-def flame_tint(frame: Frame, difference: bool) -> str:
-    """CSS class of a frame's colour: by its file, or in a difference by its lean."""
+def flame_tint(frame: b.Frame, difference: bool) -> str:
+    """Return the CSS class of a frame's colour: by its file, or in a difference by its lean."""
     if difference:
         return f"lean{round(frame.lean * LEANS)}"
     file = frame.where.rpartition(":")[0]

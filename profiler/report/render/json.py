@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum, IntEnum
 from typing import Any, Final
 
 from profiler.analyse.finding import Finding, RuleText, compare_findings
 from profiler.analyse.ledger.cells import SMALLEST, Ledger
-from profiler.analyse.model import Analysis, Comparison
+from profiler.analyse.model import Analysis, Comparison, Mismatch, RunCounts
 from profiler.core.errors import Notice
 from profiler.core.plugins import call_plugin
 from profiler.core.terminal import plain
 from profiler.report.build import section_plugins
+from profiler.report.counts import KINDS, PerStep
 from profiler.report.finding_text import finding_text
 from profiler.report.model import ReportInput, Results
-from profiler.report.text import describe
+from profiler.report.notices import describe, mismatch
 
 COMPARISON_SCHEMA: Final = "comparison/2"
 RUN_SCHEMA: Final = "run/2"
@@ -47,17 +48,17 @@ WORDS: Final = ("title", "evidence", "fix", "code")
 
 
 def compare_json(comparison: Comparison) -> dict[str, Any]:
-    """The JSON report of a comparison; the first side is the baseline."""
+    """Return the JSON report of a comparison; the first side is the baseline."""
     return _document(COMPARISON_SCHEMA, comparison, changes=[*_changes(comparison)])
 
 
 def analysis_json(analysis: Analysis) -> dict[str, Any]:
-    """The JSON report of one run."""
+    """Return the JSON report of one run."""
     return _document(RUN_SCHEMA, analysis)
 
 
 def _document(schema: str, results: Results, **more: Any) -> dict[str, Any]:
-    """The fields of the results, and the keys that sections add; a section that fails is left out."""
+    """Return the fields of the results, and the keys that sections add; a section that fails is left out."""
     report_input = ReportInput.from_results(results)
     document = {"schema": schema, "device": report_input.devices, **values_of(results), **more}
     for plugin in section_plugins():
@@ -67,7 +68,7 @@ def _document(schema: str, results: Results, **more: Any) -> dict[str, Any]:
 
 
 def _changes(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """What became of the findings about the baseline on each other side, where both have a breakdown pass."""
+    """Tell what became of the findings about the baseline on each other side, where both have a breakdown pass."""
     judged = {side.label: side.detail.judged if side.detail else None for side in comparison.sides}
     base, *others = judged
     for label in others:
@@ -77,23 +78,23 @@ def _changes(comparison: Comparison) -> Iterator[dict[str, Any]]:
 
 
 def render(document: Mapping[str, Any]) -> str:
-    """Strict JSON text of a document of this module."""
+    """Return strict JSON text of a document of this module."""
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def complete(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document in plain values, with `not_measured`: the path of a null -> its reason."""
+    """Return the document in plain values, with `not_measured`: the path of a null -> its reason."""
     reasons: dict[str, str] = {}
     return {**_plain(document, "", reasons), "not_measured": reasons}
 
 
 def clean(value: Any) -> Any:
-    """Plain values of JSON. Text has no control characters and lone surrogates, which some readers of JSON refuse."""
+    """Return plain values of JSON, without control characters and lone surrogates, which some readers refuse."""
     return _plain(value, "", {})
 
 
 def values_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass without LEFT_OUT.
+    """Return the fields of a dataclass without LEFT_OUT.
 
     A finding also has its words, because only its rule can make them. A ledger lacks cells that are too small to
     matter, of which there are thousands.
@@ -110,7 +111,7 @@ def values_of(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any, path: str, reasons: dict[str, str]) -> Any:
-    """A value as JSON has it; the reasons of its nulls are added to `reasons`."""
+    """Return a value as JSON has it; the reasons of its nulls are added to `reasons`."""
     match value:
         case Notice():
             return plain(describe(value))
@@ -134,7 +135,9 @@ def _plain(value: Any, path: str, reasons: dict[str, str]) -> Any:
             for name in ["value"] if "value" in nulls else nulls:
                 reasons[_below(path, name)] = plain(describe(reason))
     if isinstance(value, Mapping):
-        items = {_key(key): item for key, item in value.items()}
+        items = {
+            plain("/".join(map(str, key)) if isinstance(key, tuple) else str(key)): item for key, item in value.items()
+        }
         return {key: _plain(item, _below(path, key), reasons) for key, item in items.items()}
     return plain(str(value))
 
@@ -143,6 +146,57 @@ def _below(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _key(key: Any) -> str:
-    """The parts of a key, such as the rank, thread and period of a time, are joined by slashes."""
-    return plain("/".join(map(str, key)) if isinstance(key, tuple) else str(key))
+# ---------------------------------------------------------------- counts
+
+
+def counts_json(counted: RunCounts) -> dict[str, Any]:
+    """Return the counts as data: `steps`, `devices`, `card`, and for each line its kind, call, place and numbers."""
+    return {
+        "steps": counted.steps,
+        "devices": counted.info.facts.get("virtual_cuda"),
+        "card": counted.info.facts.get("virtual_card"),
+        "waits_per_step": sum(count.mean for count in counted.counts if count.waits),
+        "waits_per_usual_step": PerStep.sum_of([count for count in counted.counts if count.waits]).usual,
+        "per_step": {
+            kind.name.lower(): {
+                "number": sum(count.mean for count in own),
+                "usual": PerStep.sum_of(own).usual,
+                "bytes": sum(count.bytes_per_step for count in own),
+            }
+            for kind in KINDS
+            if (own := [count for count in counted.counts if count.kind is kind])
+        },
+        "counts": [
+            {
+                "kind": count.kind.name.lower(),
+                "call": count.name,
+                "waits": count.waits,
+                "file": count.site.file if count.site else None,
+                "line": count.site.line if count.site else None,
+                "function": count.site.function if count.site else None,
+                "source": count.site.source if count.site else None,
+                "libraries": [
+                    {"file": frame.file, "line": frame.line, "function": frame.function, "source": frame.source}
+                    | {"calls": calls}
+                    for frame, calls in count.frames
+                ],
+                "per_step": count.mean,
+                "usual": count.usual[0],
+                "bytes_per_step": count.bytes_per_step,
+                "usual_bytes": count.usual[1],
+                "before_second_step": count.before,
+                "bytes_before_second_step": count.before_bytes,
+            }
+            for count in counted.counts
+        ],
+    }
+
+
+def comparison_json(sides: Sequence[RunCounts], differences: Iterable[Mismatch] = ()) -> dict[str, Any]:
+    """Return the counts of both sides as data, the first side first.
+
+    :param differences: the facts in which the sides differ, so that they do not do the same.
+    """
+    reasons = [mismatch(each) for each in differences]
+    counted = [{"label": side.label, **counts_json(side)} for side in sides]
+    return {"comparable": not reasons, "reasons": reasons, "sides": counted}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from profiler.diagnose.model import LiveView
 from profiler.report.live_text import live_lines, live_sentence, live_title
-from profiler.report.render.terminal import Terminal
+from profiler.report.render.drawing import Terminal
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -10,7 +10,7 @@ from profiler.core.terminal import plain
 from profiler.core.units import count
 from profiler.report import blocks as b
 from profiler.report.render.drawing import bar, hottest, line_rows, waterfall_layout, waterfall_track, whole_percent
-from profiler.report.render.timeline import text_rows
+from profiler.report.render.figures import text_rows
 from profiler.report.table import phrase
 
 _BAR = 20
@@ -18,7 +18,7 @@ _BAR = 20
 
 
 def render(report: b.Report) -> str:
-    """The report as one Markdown text."""
+    """Return the report as one Markdown text."""
     parts = [f"# {escape(report.title)}", escape(report.subtitle)]
     if report.first is not None:
         parts = [f"# {escape(report.first.headline.text)}", *first_screen(report.first)]
@@ -29,7 +29,7 @@ def render(report: b.Report) -> str:
 
 
 def escape(text: str) -> str:
-    """Text without markup, HTML, links or the end of a table's cell."""
+    """Return text without markup, HTML, links or the end of a table's cell."""
     safe = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     safe = re.sub(r"([\\`*_\[\]|~$#!])", r"\\\1", safe)
     # a bare address would become a link
@@ -37,30 +37,35 @@ def escape(text: str) -> str:
 
 
 def draw(block: b.Block, level: int) -> str:
-    """One block."""
+    """Return one block."""
     drawing: Callable[[Any, int], str] = _DRAWINGS[type(block)]
     return drawing(block, level)
 
 
 def first_screen(first: b.FirstScreen) -> Iterable[str]:
-    """All of the first screen below its headline."""
+    """Yield all of the first screen below its headline."""
     yield escape(first.context_line())
     yield escape(" ".join(first.why))
     yield "\n".join(f"- {escape(chip.detail or chip.text)}" for chip in first.chips)
     if first.picture is not None:
         yield draw(first.picture, 2)
-    if first.places_title:
-        yield f"## {escape(first.places_title)}"
-    if first.places:
-        rows = [(place.change or whole_percent(place.share), place.location, place.source) for place in first.places]
-        yield _grid(("Change" if first.places[0].change else "Share", "Line", "Source"), rows, (True, False, False))
-    for place in first.places:
-        if place.diff:
-            yield _items(b.Items((f"at {place.path}",), code="\n".join(place.diff)), 3)
-    yield escape(first.places_note)
+    yield _places(first.places_block(), 2)
     if first.actions:
         yield f"## {escape(first.actions_title)}"
         yield "\n".join(f"{number}. {_action(action)}" for number, action in enumerate(first.actions, 1))
+
+
+def _places(block: b.Places, level: int) -> str:
+    parts = [f"{'#' * level} {escape(block.title)}"] if block.title else []
+    if block.places:
+        rows = [(place.change or whole_percent(place.share), place.location, place.source) for place in block.places]
+        parts.append(
+            _grid(("Change" if block.places[0].change else "Share", "Line", "Source"), rows, (True, False, False))
+        )
+    for place in block.places:
+        if place.diff:
+            parts.append(_items(b.Items((f"at {place.path}",), code="\n".join(place.diff)), level + 1))
+    return "\n\n".join(filter(None, (*parts, escape(block.note))))
 
 
 def _action(action: b.Action) -> str:
@@ -151,7 +156,7 @@ def _intervals(block: b.IntervalChart, _: int) -> str:
 
 
 def _waterfall(block: b.Waterfall, _: int) -> str:
-    """Steps in the order in which they are taken; bars of characters on the common logarithmic axis."""
+    """Draw steps in the order in which they are taken, as bars of characters on one logarithmic axis."""
     rows = [
         (
             row.stair.label + (f" ({row.stair.note})" if row.stair.note else ""),
@@ -171,10 +176,6 @@ def _flame(block: b.Flame, _: int) -> str:
     rows = [(own, frame.label, frame.where, frame.text) for frame, own in hottest(block)]
     grid = _grid(("Own share", "Frame", "At", "With callees"), rows, (True, False, False, True))
     return _figure(f"{block.caption}; the frames with most time of their own", grid)
-
-
-def _timeline(block: b.TimelineChart, _: int) -> str:
-    return _figure(block.caption, _grid(("Program", "Track", "Shares"), text_rows(block), (False,) * 3), block.note)
 
 
 def _group(block: b.Group, level: int) -> str:
@@ -198,6 +199,9 @@ _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
     b.Waterfall: _waterfall,
     b.Flame: _flame,
     b.SlopeChart: lambda block, level: _table(block.table(), level),
-    b.TimelineChart: _timeline,
+    b.TimelineChart: lambda block, _: _figure(
+        block.caption, _grid(("Program", "Track", "Shares"), text_rows(block), (False,) * 3), block.note
+    ),
+    b.Places: _places,
     b.Group: _group,
 }

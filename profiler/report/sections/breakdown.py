@@ -1,4 +1,4 @@
-"""Shows where the time of a step goes on the host, per side, and where that of data loading goes."""
+"""Shows where the time of a step goes: that of the host, that of data loading, and that of each rank."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from profiler.analyse.model import (
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
     WAIT_CATEGORIES,
+    CollectiveWait,
     InputPart,
     Measure,
+    RankActivity,
+    RankLedger,
 )
-from profiler.report.blocks import NOTHING, Bar, Block, Cell, NotMeasured, Segment, StackedBars, Table
+from profiler.core.units import seconds
+from profiler.report.blocks import NOTHING, Bar, Block, Cell, NotMeasured, Segment, StackedBars, Table, Text
 from profiler.report.build import section
 from profiler.report.category_text import category_label, category_meaning, category_tone
 from profiler.report.model import ReportInput, ReportSide
+from profiler.report.notices import NO_REASON, describe
+from profiler.report.rank_text import before_text, collective_name, rank_sentences
 from profiler.report.table import (
     Field,
     RowKey,
@@ -30,7 +36,7 @@ from profiler.report.table import (
     short_site,
     sides_table,
 )
-from profiler.report.text import NO_REASON, capitalized, describe, function_name, input_part, listed
+from profiler.report.text import at, capitalized, function_name, input_part, listed
 from profiler.report.timeline import main_timeline
 from profiler.run.model import Site
 
@@ -41,13 +47,15 @@ _CORE: Final = "core"
 _HOST_SHARES: Final = "Shares of a step's host time"
 
 
-def _brief_breakdown(report_input: ReportInput) -> Iterable[Block]:
-    return share_bars(report_input.sides, _HOST_SHARES)
-
-
-@section("breakdown", "Where the host's time goes", 30, "time", brief=_brief_breakdown)
+@section(
+    "breakdown",
+    "Where the host's time goes",
+    30,
+    "time",
+    brief=lambda report_input: share_bars(report_input.sides, _HOST_SHARES),
+)
 def breakdown(report_input: ReportInput) -> Iterator[Block]:
-    """The numbers; of a comparison without a timeline, whose colours show them, bars as shares too."""
+    """Show the numbers; of a comparison without a timeline, whose colours show them, bars as shares too."""
     sides = report_input.sides
     absent = [side for side in sides if not side.detailed.breakdown]
     if len(absent) < len(sides):
@@ -63,14 +71,14 @@ def _measures(side: ReportSide, device: bool) -> Mapping[str, Measure]:
 
 
 def _category_names(sides: Iterable[ReportSide], *, device: bool = False) -> tuple[str, ...]:
-    """The categories that any side has, in their standard order."""
+    """Return the categories that any side has, in their standard order."""
     standard = DEVICE_CATEGORIES if device else HOST_CATEGORIES
     present = {name for side in sides for name in _measures(side, device)}
     return (*(name for name in standard if name in present), *sorted(present.difference(standard)))
 
 
 def share_bars(sides: tuple[ReportSide, ...], caption: str, *, device: bool = False) -> Iterator[StackedBars]:
-    """The breakdown of the host's or the device's time as shares, or nothing where no side has one."""
+    """Yield the breakdown of the host's or the device's time as shares, or nothing where no side has one."""
     bars = []
     for side in sides:
         measured = _measures(side, device)
@@ -88,7 +96,7 @@ def share_bars(sides: tuple[ReportSide, ...], caption: str, *, device: bool = Fa
 
 
 def slowdown_note(sides: tuple[ReportSide, ...]) -> str:
-    """How much slower the breakdown pass was, per side; empty for a single run."""
+    """Tell how much slower the breakdown pass was, per side; empty for a single run."""
     slow, unknown = [], dict[str, list[str]]()
     for side in sides:
         if side.slowdown is None:
@@ -99,7 +107,7 @@ def slowdown_note(sides: tuple[ReportSide, ...]) -> str:
             slow.append(f"{side.slowdown.value:.2f}× as long in {side.label}")
     sentences = [f"In the breakdown pass, a step takes {listed(slow)}."] if slow else []
     sentences += [
-        f"How much recording the breakdown slowed {listed(labels)} down was not measured: {reason}."
+        f"How much recording slowed the breakdown pass of {listed(labels)} was not measured: {reason}."
         for reason, labels in unknown.items()
     ]
     return " ".join(sentences)
@@ -159,7 +167,7 @@ def _side_fields(side: ReportSide) -> tuple[Field[str], Field[str]]:
 
 
 def _function_cell(site: Site | None) -> Cell:
-    """A function of the program, and where it begins: its hook knows no other line, and the slow one may be another."""
+    """Name a function, and where it begins: its hook knows no other line, and the slow one may be another."""
     if site is None:
         return Cell(NOTHING)
     begin = f"begins at {short_site(site)}"
@@ -176,15 +184,15 @@ _INPUT_FIELDS = (
     Field[InputPart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
 )
 _INPUT_NOTE = (
-    "Workers: seconds summed over them for each step of the training process, share of the time in which they were "
-    "there. Main process: share of the step."
+    "For workers: seconds of all workers for each step, and the share of their own time. "
+    "For the main process: the share of the step."
 )
 _MAIN_INPUT_NOTE = "Shares of the step."
 
 
 @section("input", "Where the time of data loading goes", 35, "time")
 def input_time(report_input: ReportInput) -> Iterator[Block]:
-    """The parts of data loading; what would make it faster is among the findings."""
+    """Show the parts of data loading; what would make it faster is among the findings."""
     known = [side for side in report_input.sides if side.detailed.input]
     for sides in in_one_table(known, lambda side: side.detailed.input, _input_key):
         caption = "parts of data loading, per step"
@@ -198,4 +206,87 @@ def _input_key(part: InputPart) -> RowKey:
     return row_key(part.site, input_part(part), part.where)
 
 
-PLUGINS = (breakdown, input_time)
+MAX_BARS: Final = 16
+"""Ranks that are drawn; of more, the ones with most own work."""
+_CATEGORIES_NAMED: Final = 2
+
+
+def _ledger(report_input: ReportInput) -> RankLedger | None:
+    return report_input.analysis.ranks if report_input.analysis else None
+
+
+def _brief(report_input: ReportInput) -> Iterator[Block]:
+    ledger = _ledger(report_input)
+    if ledger is not None:
+        yield _table(ledger)
+
+
+@section("ranks", "Ranks", 25, "time", brief=_brief)
+def ranks(report_input: ReportInput) -> Iterator[Block]:
+    """Show sentences on the late ranks, a bar for each rank, and the numbers behind them."""
+    ledger = _ledger(report_input)
+    if ledger is None:
+        return
+    yield Text(" ".join(rank_sentences(ledger)))
+    bars = tuple(_bar(rank) for rank in _shown(ledger.ranks) if rank.categories)
+    if bars:
+        yield StackedBars("Seconds per step of each rank, on one scale", bars)
+    yield _table(ledger)
+    if ledger.collectives:
+        yield _collectives(ledger)
+
+
+def _shown(ranks_: Sequence[RankActivity]) -> list[RankActivity]:
+    latest = sorted(ranks_, key=lambda each: (-(each.own_work or 0.0), each.rank))[:MAX_BARS]
+    return sorted(latest, key=lambda each: each.rank)
+
+
+def _bar(rank: RankActivity) -> Bar:
+    names = [name for name in HOST_CATEGORIES if rank.categories.get(name)]
+    segments = tuple(
+        Segment(category_label(name), rank.categories[name], seconds(rank.categories[name]), category_tone(name))
+        for name in names
+    )
+    return Bar(f"rank {rank.rank}", segments, seconds(sum(rank.categories.values())))
+
+
+def _table(ledger: RankLedger) -> Block:
+    why = describe(ledger.reason)
+    fields: list[Field[RankActivity]] = [
+        Field("Rank", lambda rank: Cell(str(rank.rank))),
+        Field("Step", lambda rank: seconds_cell(rank.step_time), number=True),
+        Field("Own work", lambda rank: seconds_cell(rank.own_work, missing=why), number=True),
+        Field("Last", lambda rank: missing_cell(why) if rank.last is None else Cell(percent(rank.last)), number=True),
+        Field("Most of its time", lambda rank: Cell(_largest(rank))),
+    ]
+    note = "Own work is a step without its waits for other ranks. Last tells how often the rank arrived last."
+    left_out = sum(rank.excluded for rank in ledger.ranks)
+    if left_out:
+        note += f" {left_out:,} steps that not all ranks measured are left out."
+    return make_table("Each rank, per step", fields, _shown(ledger.ranks), note)
+
+
+def _collectives(ledger: RankLedger) -> Block:
+    fields: list[Field[CollectiveWait]] = [
+        Field("Collective", lambda wait: Cell(collective_name(wait) + at(wait.site))),
+        Field("Late rank", lambda wait: Cell(str(wait.rank)), number=True),
+        Field("Last", lambda wait: Cell(percent(wait.last)), number=True),
+        Field("Others wait", lambda wait: seconds_cell(wait.seconds), number=True),
+        Field(
+            "Longer than the others before it",
+            lambda wait: Cell(before_text(wait)) if wait.before else missing_cell(wait.reason),
+        ),
+    ]
+    note = (
+        "In each step, the others wait so long until the late rank arrives. The last column shows where the late rank "
+        "spends more time than they do, after the collective before."
+    )
+    return make_table("Collectives with a late rank", fields, ledger.collectives, note)
+
+
+def _largest(rank: RankActivity) -> str:
+    largest = sorted(rank.categories, key=lambda name: -rank.categories[name])[:_CATEGORIES_NAMED]
+    return ", ".join(f"{category_label(name)} {seconds(rank.categories[name])}" for name in largest)
+
+
+PLUGINS = (breakdown, input_time, ranks)

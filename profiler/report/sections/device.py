@@ -51,7 +51,7 @@ _MAX_CURVES = 6
 
 @section("utilization", "Utilization over time", 40, "device")
 def utilization(report_input: ReportInput) -> Iterator[Block]:
-    """A figure for each unit that was sampled: a plot for each side with the same axes; of a single series one plot."""
+    """Show a figure for each unit: a plot for each side with the same axes; of a single series one plot."""
     by_side = [(side, _series(side)) for side in report_input.sides]
 
     def position(unit: str) -> tuple[int, str]:
@@ -67,7 +67,7 @@ def utilization(report_input: ReportInput) -> Iterator[Block]:
 
 
 def _series(side: ReportSide) -> list[Series]:
-    """Series of the first light run that was sampled, else of the breakdown pass."""
+    """Return the series of the first light run that was sampled, else of the breakdown pass."""
     for analysis in (*side.runs, side.detailed):
         if series := [item for item in analysis.series if item.name not in _LEARNING and len(item.times) > 1]:
             has_device = any(item.name == "device_utilization" for item in series)
@@ -94,7 +94,7 @@ def _lines(by_side: list[tuple[ReportSide, list[Series]]], unit: str) -> Lines:
 
 
 def _scale(unit: str, by_side: Iterable[tuple[ReportSide, list[Series]]]) -> tuple[float, str]:
-    """A factor, and the unit after it: an axis of bytes is in MB or GB."""
+    """Return a factor, and the unit after it: an axis of bytes is in MB or GB."""
     largest = max(max(item.values) for _, series in by_side for item in series)
     if unit not in {"bytes", "s"} or not largest:
         return 1.0, unit
@@ -116,7 +116,7 @@ _SHOWN_ABOVE_ZERO = (f"{TOKENIZED}{PER_STEP}", f"{RECOMPILED}{PER_STEP}")
 
 @section("counters", "Counters per step", 50, "device")
 def counters(report_input: ReportInput) -> Iterator[Block]:
-    """One table of syncs, copies, bytes, allocations and launches; without a queue, of those that there are."""
+    """Show one table of syncs, copies, bytes, allocations and launches; without a queue, of those that there are."""
     sides = report_input.sides
     names = {name for side in sides for name in (*side.measures, *side.detailed.measures) if name.endswith(PER_STEP)}
     if report_input.has_no_queue:
@@ -159,41 +159,37 @@ _PART_FIELDS = (
     Field[DevicePart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
     Field[DevicePart]("Not hidden", lambda part: share_cell(part.exposed), number=True),
 )
-_HIDDEN_NOTE = "Copies are hidden while a kernel computes, and communication while a kernel computes or a copy runs."
+_HIDDEN_NOTE = (
+    "A copy is hidden while a kernel computes. Communication is hidden while a kernel computes or a copy runs."
+)
 
 
 _MUCH_SLOWER = 1.2
 """Ratio of step times from which the idle time of a breakdown pass is clearly not that of the light runs."""
 
 
-def _slowed(side: ReportSide) -> str:
-    """A sentence for a side whose breakdown pass was much slower than its light runs; else empty."""
-    slowdown = side.slowdown.value if side.slowdown else None
-    if slowdown is None or slowdown < _MUCH_SLOWER:
-        return ""
-    return (
-        f"Recording slowed this pass down: a step takes {ratio_text(slowdown)} as long as in the light runs, "
-        "in which the device is idle for a smaller share."
-    )
-
-
 def idle_summary(side: ReportSide) -> Iterator[Table]:
-    """The largest causes of device idle time with their lines; nothing where none is known."""
+    """Yield the largest causes of device idle time with their lines; nothing where none is known."""
     # the share of recording is in the full table: the first screen is about the program
     causes = [row for row in side.detailed.idle if row.state is not HostState.RECORDING]
     if causes:
         recording = sum(row.share_of_wall for row in side.detailed.idle if row.state is HostState.RECORDING)
         note = f"The recorder's own {percent(recording)} left out. " if recording else ""
-        note = f"{note}{_slowed(side)}".strip()
+        slowdown = side.slowdown.value if side.slowdown else None
+        if slowdown is not None and slowdown >= _MUCH_SLOWER:
+            note += (
+                f"Recording made the steps of this pass {ratio_text(slowdown)} as long as those of the light runs. "
+                "There the device is idle for a smaller share."
+            )
         caption = f"{side.label}: largest causes of device idle time{side.source_note}"
-        yield make_table(caption, _BRIEF_FIELDS, causes[:_BRIEF_CAUSES], note)
+        yield make_table(caption, _BRIEF_FIELDS, causes[:_BRIEF_CAUSES], note.strip())
 
 
 @section(
     "idle", "What left the device idle", 60, "device", brief=lambda report_input: idle_summary(report_input.sides[0])
 )
 def idle(report_input: ReportInput) -> Iterator[Block]:
-    """The device's own breakdown, then the causes on each side; nothing for a run that has no queue."""
+    """Show the device's own breakdown, then the causes on each side; nothing for a run that has no queue."""
     sides = report_input.sides
     if report_input.has_no_queue and not any(side.detailed.idle for side in sides):
         return
@@ -234,7 +230,7 @@ def _shown_causes(side: ReportSide) -> Sequence[IdleBlame]:
 
 
 def _idle_causes(sides: Sequence[ReportSide]) -> Table:
-    """What the host did while the device was idle, the largest shares first; of several sides in one table."""
+    """Tell what the host did while the device was idle, the largest shares first; of several sides in one table."""
     several, rows = len(sides) > 1, []
     totals: list[str] = []
     notes: list[str] = []
@@ -277,7 +273,7 @@ _KERNEL_FIELDS = (
 
 @section("kernels", "Kernels by time", 65, "device")
 def kernels(report_input: ReportInput) -> Iterator[Block]:
-    """The kernels with most time; nothing for a side whose kernels were not recorded."""
+    """Show the kernels with most time; nothing for a side whose kernels were not recorded."""
     known = [side for side in report_input.sides if side.detailed.kernels]
     for sides in in_one_table(known, lambda side: side.detailed.kernels, _kernel_key):
         several = len(sides) > 1
@@ -319,14 +315,8 @@ def _blocked(row: CallSite) -> Cell:
     return replace(seconds_cell(row.seconds_per_step), note=note)
 
 
-def _copied(row: CallSite) -> Cell:
-    return replace(
-        count_cell(row.calls_per_step), note=phrase(row.bytes_per_step, "bytes") if row.bytes_per_step else ""
-    )
-
-
 def _line_of_call(row: CallSite) -> Cell:
-    """The line with what it does there, for a table whose columns are the sides."""
+    """Return the line with what it does there, for a table whose columns are the sides."""
     line, operation = site_cell(row.site), _operation(row)
     does = ", ".join(filter(None, (operation.text, operation.note)))
     return replace(line, note=f"{does} in {line.note}" if line.note else does)
@@ -334,18 +324,23 @@ def _line_of_call(row: CallSite) -> Cell:
 
 _COMPARED_CALL_FIELDS = (
     Field[CallSite]("Time", _blocked, number=True),
-    Field[CallSite]("Calls", _copied, number=True),
+    Field[CallSite](
+        "Calls",
+        lambda row: replace(
+            count_cell(row.calls_per_step), note=phrase(row.bytes_per_step, "bytes") if row.bytes_per_step else ""
+        ),
+        number=True,
+    ),
 )
 
 
 @section("hot", "Device calls by line", 70, "device")
 def call_sites(report_input: ReportInput) -> Iterator[Block]:
-    """The device calls of each line of the program's code and their cost; nothing for a device without a queue."""
+    """Show the device calls of each line of the program's code and their cost; nothing for a device without a queue."""
     if report_input.has_no_queue and not any(side.detailed.call_sites for side in report_input.sides):
         return
     known = [side for side in report_input.sides if side.detailed.call_sites]
-    for together in in_one_table(known, _shown_calls, _call_key):
-        yield _calls_by_line(together)
+    yield from map(_calls_by_line, in_one_table(known, _shown_calls, _call_key))
     for side in report_input.sides:
         if side not in known:
             otherwise = "no call with a line of the program's own was recorded"

@@ -10,23 +10,7 @@ from typing import TypeVar
 
 from profiler.analyse.model import MIN_SAMPLES, FlameDiff, FlameNode, LineCost, ThreadActivity, Topic
 from profiler.core.metrics import label
-from profiler.report.blocks import (
-    NOTHING,
-    Bar,
-    Block,
-    Cell,
-    Column,
-    Flame,
-    Frame,
-    Items,
-    NotMeasured,
-    Segment,
-    Slope,
-    SlopeChart,
-    StackedBars,
-    Table,
-    Text,
-)
+from profiler.report import blocks as b
 from profiler.report.build import section
 from profiler.report.category_text import PHASES, category_label
 from profiler.report.model import ReportInput, ReportSide
@@ -56,21 +40,21 @@ _SMALLEST_CATEGORY = 0.1
 """Share of a line's time below which a category is not mentioned."""
 
 
-def callee_cell(line: LineCost) -> Cell:
-    """The function that a line calls, with its module or class; the title has the full name."""
+def callee_cell(line: LineCost) -> b.Cell:
+    """Return the function that a line calls, with its module or class; the title has the full name."""
     if not line.calls:
-        return Cell(NOTHING)
-    return Cell(".".join(line.calls.replace("<locals>.", "").split(".")[-2:]), title=line.calls, code=True)
+        return b.Cell(b.NOTHING)
+    return b.Cell(".".join(line.calls.replace("<locals>.", "").split(".")[-2:]), title=line.calls, code=True)
 
 
-def _categories(line: LineCost) -> Cell:
-    """The categories of a line, the largest first: `compute 80%, python 20%`."""
+def _categories(line: LineCost) -> b.Cell:
+    """Return the categories of a line, the largest first: `compute 80%, python 20%`."""
     total = sum(line.categories.values()) or 1.0
     ranked = sorted(((name, value / total) for name, value in line.categories.items()), key=lambda item: -item[1])
     shown = [(name, share) for name, share in ranked if share >= _SMALLEST_CATEGORY] or ranked[:1]
     if len(shown) == 1:
-        return Cell(category_label(shown[0][0]))
-    return Cell(", ".join(f"{category_label(name)} {100 * share:.0f}%" for name, share in shown))
+        return b.Cell(category_label(shown[0][0]))
+    return b.Cell(", ".join(f"{category_label(name)} {100 * share:.0f}%" for name, share in shown))
 
 
 _BRIEF_FIELDS = (
@@ -81,8 +65,8 @@ _BRIEF_FIELDS = (
 )
 
 
-def _with_callee(cell: Cell, line: LineCost) -> Cell:
-    """What the line is, and below it the function in which it spends its time: half a page has no column for that."""
+def _with_callee(cell: b.Cell, line: LineCost) -> b.Cell:
+    """Add the function in which a line spends its time, for which half a page has no column."""
     return replace(cell, note=f"in {callee_cell(line).text}") if line.calls else cell
 
 
@@ -92,16 +76,16 @@ _FIELDS = (
 )
 
 
-def _time_and_share(line: LineCost) -> Cell:
+def _time_and_share(line: LineCost) -> b.Cell:
     interval = f"{100 * line.low:.0f} to {_rounded(line.high)}"
     return replace(seconds_cell(line.seconds_per_step), note=f"{_rounded(line.share)}, {interval}")
 
 
-def _largest_category(line: LineCost) -> Cell:
+def _largest_category(line: LineCost) -> b.Cell:
     name = max(line.categories, key=lambda name: line.categories[name], default="")
     part = line.categories.get(name, 0.0) / (sum(line.categories.values()) or 1.0)
     text = category_label(name) if part > 1.0 - _SMALLEST_CATEGORY else f"{category_label(name)} {_rounded(part)}"
-    return _with_callee(Cell(text if name else NOTHING), line)
+    return _with_callee(b.Cell(text if name else b.NOTHING), line)
 
 
 _COMPARED_FIELDS = (
@@ -110,19 +94,26 @@ _COMPARED_FIELDS = (
 )
 
 
-def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
-    """The parts and lines of the first side that has them, unless both stand compared below the verdict."""
+def _brief_lines(report_input: ReportInput) -> Iterator[b.Block]:
+    """Yield the parts and lines of the first side that has them, unless both stand compared below the verdict."""
     sides = report_input.sides
     if not (list(compare_phases(sides)) and list(compare_lines(sides))):
         first = next(side for side in sides if side.detailed.lines)
-        yield from _phase_bars(first)
+        if phases := first.detailed.phases:
+            parts = tuple(
+                b.Segment(PHASES[each.name][0], each.seconds_per_step, percent(each.share), PHASES[each.name][1])
+                for each in phases
+                if each.name in PHASES
+            )
+            total = phrase(sum(phase.seconds_per_step for phase in phases), "s")
+            yield b.StackedBars("The parts of a step", (b.Bar(first.label, parts, total),), share=True)
         lines = first.detailed.lines[:_BRIEF_LINES]
         yield make_table("Lines with most of the training thread's time, per step", _BRIEF_FIELDS, lines)
 
 
 @section("lines", "Time by line", 32, "code", brief=_brief_lines)
-def lines(report_input: ReportInput) -> Iterator[Block]:
-    """The lines of each side. Without stack samples there are none; the section with the flame graph says why."""
+def lines(report_input: ReportInput) -> Iterator[b.Block]:
+    """Show the lines of each side. Without stack samples there are none; the section with the flame graph says why."""
     sides = [side for side in report_input.sides if side.detailed.lines]
     tables = list(map(_lines_table, in_one_table(sides, _shown_lines, _line_key)))
     yield from tables[:-1]
@@ -143,23 +134,11 @@ def _line_key(line: LineCost) -> RowKey:
     return row_key(line.site)
 
 
-def _phase_bars(side: ReportSide) -> Iterator[StackedBars]:
-    if not (phases := side.detailed.phases):
-        return
-    segments = tuple(
-        Segment(PHASES[phase.name][0], phase.seconds_per_step, percent(phase.share), PHASES[phase.name][1])
-        for phase in phases
-        if phase.name in PHASES
-    )
-    total = sum(phase.seconds_per_step for phase in phases)
-    yield StackedBars("The parts of a step", (Bar(side.label, segments, phrase(total, "s")),), share=True)
-
-
 _LINES_NOTE = "Shares of a step of the training thread, with 95% intervals from the number of stack samples."
 
 
-def _lines_table(sides: Sequence[ReportSide]) -> Table:
-    """The lines with most time; of several sides in one table, each with what it is there."""
+def _lines_table(sides: Sequence[ReportSide]) -> b.Table:
+    """Return the lines with most time; of several sides in one table, each with what it is there."""
     several, notes = len(sides) > 1, list[str]()
     for side in sides:
         costs, of = side.detailed.lines, f"{side.label}: " * several
@@ -175,21 +154,21 @@ def _lines_table(sides: Sequence[ReportSide]) -> Table:
     return sides_table(caption, rows, _line_key, _FIELDS[:1], fields, note=" ".join(notes))
 
 
-def compare_phases(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
-    """The parts of a step of all sides in seconds; nothing unless the parts of every side are known."""
+def compare_phases(sides: tuple[ReportSide, ...]) -> Iterator[b.Table]:
+    """Yield the parts of a step of all sides in seconds; nothing unless the parts of every side are known."""
     seconds = [{phase.name: phase.seconds_per_step for phase in side.detailed.phases} for side in sides]
     if len(sides) < 2 or not all(seconds):
         return
 
     def field(side: ReportSide, phases: dict[str, float]) -> Field[str]:
-        def cell(name: str) -> Cell:
-            return seconds_cell(phases[name]) if phases.get(name) else Cell("none", sort=0.0)
+        def cell(name: str) -> b.Cell:
+            return seconds_cell(phases[name]) if phases.get(name) else b.Cell("none", sort=0.0)
 
         return Field(side.label, cell, number=True, tone=side.tone)
 
     names = dict.fromkeys(name for phases in seconds for name in phases)
     present = [name for name in names if any(phases.get(name) for phases in seconds)]
-    fields = [Field[str]("Part", lambda name: Cell(label(name))), *map(field, sides, seconds)]
+    fields = [Field[str]("Part", lambda name: b.Cell(label(name))), *map(field, sides, seconds)]
     yield make_table(f"The parts of a step{_source_note(sides)}", fields, present)
 
 
@@ -197,15 +176,15 @@ _SideLine = tuple[ReportSide, LineCost]
 _Rank = tuple[LineCost | None, ...]
 """The line of each side that takes most time, that takes second most, ..."""
 _SIDE_LINE_FIELDS = (
-    Field[_SideLine]("Side", lambda row: Cell(row[0].label)),
+    Field[_SideLine]("Side", lambda row: b.Cell(row[0].label)),
     Field[_SideLine]("Line", lambda row: site_cell(row[1].site)),
     Field[_SideLine]("Time per step", lambda row: seconds_cell(row[1].seconds_per_step), number=True),
     Field[_SideLine]("Share", lambda row: share_cell(row[1].share), number=True, bar=True),
 )
 
 
-def compare_lines(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
-    """The lines with most time of each side: two sides beside each other, more of them below each other.
+def compare_lines(sides: tuple[ReportSide, ...]) -> Iterator[b.Table]:
+    """Yield the lines with most time of each side: two sides beside each other, more of them below each other.
 
     Lines are not matched: an edited program has other numbers for the same lines.
     """
@@ -213,7 +192,7 @@ def compare_lines(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
         return
     caption = f"The lines with most time{_source_note(sides)}"
     if len(sides) == 2:
-        fields = [make(index, side) for index, side in enumerate(sides) for make in (_ranked_line, _ranked_time)]
+        fields = [field for index, side in enumerate(sides) for field in _ranked(index, side)]
         ranks = zip_longest(*(side.detailed.lines[:_COMPARED_LINES] for side in sides))
         note = "Each side is sorted by its own times; percentages are of that side's step."
         yield make_table(caption, fields, ranks, note)
@@ -222,23 +201,22 @@ def compare_lines(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
         yield make_table(caption, _SIDE_LINE_FIELDS, rows)
 
 
-def _ranked_line(index: int, side: ReportSide) -> Field[_Rank]:
-    def cell(row: _Rank) -> Cell:
+def _ranked(index: int, side: ReportSide) -> tuple[Field[_Rank], Field[_Rank]]:
+    """Return the columns of a side: its line of each rank, and the time of that."""
+
+    def location(row: _Rank) -> b.Cell:
         line = row[index]
         if line is None:
-            return Cell(NOTHING)
+            return b.Cell(b.NOTHING)
         # two columns of locations in half a page: without folders
         return replace(site_cell(line.site), text=f"{PurePath(line.site.file).name}:{line.site.line}")
 
-    return Field(f"{side.label}: line", cell)
-
-
-def _ranked_time(index: int, side: ReportSide) -> Field[_Rank]:
-    def cell(row: _Rank) -> Cell:
+    def time(row: _Rank) -> b.Cell:
         line = row[index]
-        return replace(seconds_cell(line.seconds_per_step), note=percent(line.share)) if line else Cell(NOTHING)
+        return replace(seconds_cell(line.seconds_per_step), note=percent(line.share)) if line else b.Cell(b.NOTHING)
 
-    return Field(f"{side.label}: per step", cell, number=True, tone=side.tone)
+    times = Field(f"{side.label}: per step", time, number=True, tone=side.tone)
+    return Field(f"{side.label}: line", location), times
 
 
 def _source_note(sides: tuple[ReportSide, ...]) -> str:
@@ -252,30 +230,30 @@ _MAX_STATES = 4
 _SMALLEST_SHARE = 0.02
 """States that a sentence mentions after the first one take at least this share."""
 _THREADS_NOTE = (
-    "By stack samples over the whole recording, start and end included; with each share its 95% interval. "
-    "On CPU by the thread's own clock; GIL by samples of its holder alone."
+    "Shares come from stack samples of the whole recording, start and end included, with 95% intervals. "
+    "On CPU comes from the clock of the thread, and GIL from samples of its holder."
 )
 
 
-def _threads_summary(report_input: ReportInput) -> Iterator[Block]:
-    """A sentence per thread of a running job, and the lines of all threads."""
+def _threads_summary(report_input: ReportInput) -> Iterator[b.Block]:
+    """Yield a sentence per thread of a running job, and the lines of all threads."""
     analysis = report_input.analysis
     if analysis is not None and analysis.threads:
         if analysis.info.state == "attached":
-            yield Items(tuple(map(_thread_sentence, analysis.threads)))
+            yield b.Items(tuple(map(_thread_sentence, analysis.threads)))
         if rows := [(thread, line) for thread in analysis.threads for line in thread.lines]:
             fields = _THREAD_LINE_FIELDS[len(analysis.threads) == 1 :]
             yield make_table("Lines with most time, of the whole recording", fields, rows)
 
 
-def _brief_threads(report_input: ReportInput) -> Iterator[Block]:
+def _brief_threads(report_input: ReportInput) -> Iterator[b.Block]:
     if report_input.analysis is not None and report_input.analysis.info.state == "attached":
         yield from _threads_summary(report_input)
 
 
 @section("doing", "What each thread was doing", 28, "code", brief=_brief_threads)
-def threads(report_input: ReportInput) -> Iterator[Block]:
-    """The states of each thread while it was sampled; nothing where no stacks were sampled, and for comparisons."""
+def threads(report_input: ReportInput) -> Iterator[b.Block]:
+    """Show the states of each sampled thread; nothing without stack samples, and for comparisons."""
     yield from _threads_summary(report_input)
     if report_input.analysis is not None and (activities := report_input.analysis.threads):
         yield make_table("Shares of the sampled time", _THREAD_FIELDS, activities, _THREADS_NOTE)
@@ -300,17 +278,17 @@ def _rounded(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
-def _sampled_share(row: ThreadActivity | LineCost) -> Cell:
+def _sampled_share(row: ThreadActivity | LineCost) -> b.Cell:
     return share_cell(row.share, note=f"{_rounded(row.low)} to {_rounded(row.high)}")
 
 
-def _thread_name(thread: ThreadActivity) -> Cell:
-    return Cell(f"{thread.process} {thread.pid}" + (f", {thread.thread}" if thread.thread else ""))
+def _thread_name(thread: ThreadActivity) -> b.Cell:
+    return b.Cell(f"{thread.process} {thread.pid}" + (f", {thread.thread}" if thread.thread else ""))
 
 
 _THREAD_FIELDS = (
     Field[ThreadActivity]("Process, thread", _thread_name),
-    Field[ThreadActivity]("Mostly", lambda thread: Cell(THREAD_STATES[thread.state])),
+    Field[ThreadActivity]("Mostly", lambda thread: b.Cell(THREAD_STATES[thread.state])),
     Field[ThreadActivity]("Share", _sampled_share, number=True, bar=True),
     Field[ThreadActivity](
         "On CPU", lambda thread: share_cell(thread.on_cpu, missing="the thread's clock was not read"), number=True
@@ -319,29 +297,30 @@ _THREAD_FIELDS = (
         "GIL", lambda thread: share_cell(thread.gil, missing="no window of the GIL's holder was recorded"), number=True
     ),
     Field[ThreadActivity](
-        "Samples", lambda thread: Cell(f"{thread.samples:,}", sort=float(thread.samples)), number=True
+        "Samples", lambda thread: b.Cell(f"{thread.samples:,}", sort=float(thread.samples)), number=True
     ),
 )
 _ThreadLine = tuple[ThreadActivity, LineCost]
 
 
-def _main_state(line: LineCost) -> Cell:
-    state = max(line.categories, key=lambda name: (line.categories[name], name), default="")
-    return Cell(THREAD_STATES.get(state, state))
-
-
-def _thread_of_line(row: _ThreadLine) -> Cell:
-    """The thread's name, in the first of its rows."""
+def _thread_of_line(row: _ThreadLine) -> b.Cell:
+    """Return the thread's name, in the first of its rows."""
     thread, line = row
     name = _thread_name(thread)
-    return name if line is thread.lines[0] else Cell("", title=name.text)
+    return name if line is thread.lines[0] else b.Cell("", title=name.text)
+
+
+def _mostly(row: _ThreadLine) -> b.Cell:
+    line = row[1]
+    state = max(line.categories, key=lambda name: (line.categories[name], name), default="")
+    return _with_callee(b.Cell(THREAD_STATES.get(state, state)), line)
 
 
 _THREAD_LINE_FIELDS = (
     Field[_ThreadLine]("Process, thread", _thread_of_line),
     Field[_ThreadLine]("Line", lambda row: site_cell(row[1].site)),
     Field[_ThreadLine]("Share", lambda row: _sampled_share(row[1]), number=True, bar=True),
-    Field[_ThreadLine]("Mostly", lambda row: _with_callee(_main_state(row[1]), row[1])),
+    Field[_ThreadLine]("Mostly", _mostly),
 )
 
 
@@ -352,15 +331,15 @@ _SMALLEST_FRAME = 0.001
 _MAX_DEPTH = 100
 """Frames below this depth are left out: no page shows them, and recursion must end."""
 _FLAME_NOTE = (
-    "Width is time, the caller is above. Choose a frame to zoom in, and a chain of calls to open it. As in a step: "
-    "callees stand in the order of the mean time of their samples."
+    "Width is time, and callers stand above. Choose a frame to zoom in, and a chain of calls to open it. "
+    "Callees stand in the order in which a step runs them."
 )
 Node = TypeVar("Node", FlameNode, FlameDiff)
 
 
 @section("flame", "Flame graphs", 80, "code")
-def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
-    """A graph for each side that has stacks, then the difference, unless a slope chart of functions shows it."""
+def flame_graphs(report_input: ReportInput) -> Iterator[b.Block]:
+    """Show a graph for each side that has stacks, then the difference, unless a slope chart of functions shows it."""
     last = max((n for n, side in enumerate(report_input.sides) if side.detailed.flame), default=0)
     for number, side in enumerate(report_input.sides):
         root = side.detailed.flame
@@ -368,7 +347,14 @@ def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
             yield side.not_measured("flame graph", Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
         else:
             caption = f"{side.label}: {phrase(root.value, 's')} per step, by stack samples"
-            yield Flame(caption, _flame(root), note=_FLAME_NOTE if number == last else "")
+            whole = root.value
+
+            def frame(node: FlameNode, children: tuple[b.Frame, ...], whole: float = whole) -> b.Frame:
+                text = f"{percent(node.value / whole)}, {phrase(node.value, 's')}"
+                return b.Frame(node.name, node.value, text, *_line_of(node), position=node.position, children=children)
+
+            frames = _frames(root, lambda node: node.value, frame)
+            yield b.Flame(caption, frames, note=_FLAME_NOTE if number == last else "")
     comparison = report_input.comparison
     if comparison is not None and comparison.flame_diff is not None and not report_input.lines_differ_many_times:
         yield from _flame_difference(report_input, comparison.flame_diff)
@@ -378,8 +364,8 @@ _SLOPES = 6
 """Functions in a slope chart."""
 
 
-def _slopes(report_input: ReportInput) -> Block:
-    """The functions with most time on both sides, which differ many times.
+def _slopes(report_input: ReportInput) -> b.Block:
+    """Return the functions with most time on both sides, which differ many times.
 
     Sides that have no function in common are told as such: every frame of their difference would have one colour.
     """
@@ -396,14 +382,14 @@ def _slopes(report_input: ReportInput) -> Block:
     names = _names_of_functions(keys[:_SLOPES])
     slopes = tuple(_slope(name, times[0].get(key), times[1].get(key)) for key, name in names.items())
     if not any(slope.change for slope in slopes):
-        return Text(f"{sides[0].label} and {sides[1].label} have none of the functions with most time in common.")
-    first, last = (Column(side.label, number=True, tone=side.tone) for side in sides)
+        return b.Text(f"{sides[0].label} and {sides[1].label} have none of the functions with most time in common.")
+    first, last = (b.Column(side.label, number=True, tone=side.tone) for side in sides)
     note = (
         f"Seconds per {unit} on a logarithmic scale, by the innermost function of the program's own code. "
         f"Shown: the {plural(len(slopes), 'function')} with the largest share of either side's time. "
-        f"{NOTHING}: no sample saw it."
+        f"{b.NOTHING}: no sample saw it."
     )
-    return SlopeChart(f"{first.title} to {last.title}: time of functions per {unit}", (first, last), slopes, note)
+    return b.SlopeChart(f"{first.title} to {last.title}: time of functions per {unit}", (first, last), slopes, note)
 
 
 def _function_times(side: ReportSide, work: float) -> dict[tuple[str, str], tuple[float, Site]]:
@@ -430,48 +416,41 @@ def _name_of_function(file: str, function: str, parts: int) -> str:
     return f"{'.'.join(names[-parts:])} ({PurePath(file).name})"
 
 
-def _slope(name: str, before: tuple[float, Site] | None, after: tuple[float, Site] | None) -> Slope:
+def _slope(name: str, before: tuple[float, Site] | None, after: tuple[float, Site] | None) -> b.Slope:
     known = after or before
     values = before[0] if before else None, after[0] if after else None
-    first, last = (phrase(value, "s") if value else NOTHING for value in values)
+    first, last = (phrase(value, "s") if value else b.NOTHING for value in values)
     change = ratio_text(values[1] / values[0]) if values[0] and values[1] else ""
-    return Slope(name, values, (first, last), change, f"{known[1].file}:{known[1].line}" if known else "")
+    return b.Slope(name, values, (first, last), change, f"{known[1].file}:{known[1].line}" if known else "")
 
 
-def _flame(root: FlameNode) -> Frame:
-    def frame(node: FlameNode, children: tuple[Frame, ...]) -> Frame:
-        text = f"{percent(node.value / root.value)}, {phrase(node.value, 's')}"
-        where, source = _location(node), _source(node)
-        return Frame(node.name, node.value, text, where, source, position=node.position, children=children)
-
-    return _frames(root, lambda node: node.value, frame)
-
-
-def _flame_difference(report_input: ReportInput, root: FlameDiff) -> Iterator[Block]:
+def _flame_difference(report_input: ReportInput, root: FlameDiff) -> Iterator[b.Block]:
     first, last = report_input.sides[0].label, report_input.sides[-1].label
     if root.before + root.after <= 0:
-        yield NotMeasured("difference of the flame graphs", "neither side has stack samples")
+        yield b.NotMeasured("difference of the flame graphs", "neither side has stack samples")
         return
 
-    def frame(node: FlameDiff, children: tuple[Frame, ...]) -> Frame:
+    def frame(node: FlameDiff, children: tuple[b.Frame, ...]) -> b.Frame:
         total = node.before + node.after
         text = f"{phrase(node.before, 's')} to {phrase(node.after, 's')}"
         lean = (node.after - node.before) / total if total > 0 else 0.0
-        return Frame(node.name, total, text, _location(node), _source(node), lean, children=children)
+        return b.Frame(node.name, total, text, *_line_of(node), lean, children=children)
 
     note = (
         f"Width is the time of both sides together. Orange: more time in {last} than in {first}; blue: less; "
         "grey: the same. A frame that is fully one colour exists on one side only."
     )
     frames = _frames(root, lambda node: node.before + node.after, frame)
-    yield Flame(f"{first} to {last}: difference", frames, difference=True, note=note)
+    yield b.Flame(f"{first} to {last}: difference", frames, difference=True, note=note)
 
 
-def _frames(root: Node, value: Callable[[Node], float], frame: Callable[[Node, tuple[Frame, ...]], Frame]) -> Frame:
-    """The tree of frames, the widest children first, without those that are too narrow or too deep to be seen."""
+def _frames(
+    root: Node, value: Callable[[Node], float], frame: Callable[[Node, tuple[b.Frame, ...]], b.Frame]
+) -> b.Frame:
+    """Return the tree of frames, the widest children first, without what is too narrow or too deep to be seen."""
     smallest = value(root) * _SMALLEST_FRAME
 
-    def convert(node: Node, depth: int) -> Frame:
+    def convert(node: Node, depth: int) -> b.Frame:
         children = [child for child in node.children if value(child) >= smallest and depth < _MAX_DEPTH]
         children.sort(key=lambda child: (-value(child), child.name))
         return frame(node, tuple(convert(child, depth + 1) for child in children))
@@ -479,12 +458,9 @@ def _frames(root: Node, value: Callable[[Node], float], frame: Callable[[Node, t
     return convert(root, 0)
 
 
-def _location(node: FlameNode | FlameDiff) -> str:
-    return f"{node.site.file}:{node.site.line}" if node.site is not None else ""
-
-
-def _source(node: FlameNode | FlameDiff) -> str:
-    return node.site.source if node.site is not None else ""
+def _line_of(node: FlameNode | FlameDiff) -> tuple[str, str]:
+    """Return the location of a frame, and the text of its line."""
+    return (f"{node.site.file}:{node.site.line}", node.site.source) if node.site is not None else ("", "")
 
 
 PLUGINS = (lines, threads, flame_graphs)

@@ -12,9 +12,10 @@ from profiler.core.facts import fact_rows, stated_device
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Table, Text
 from profiler.report.build import section
 from profiler.report.model import NO_BREAKDOWN_PASS, ReportInput, ReportSide, group_warnings
+from profiler.report.notices import describe
 from profiler.report.sections.breakdown import slowdown_note
 from profiler.report.table import Field, make_table, missing_cell, seconds_cell
-from profiler.report.text import commit_text, describe, missing_name
+from profiler.report.text import commit_text, missing_name
 from profiler.report.timeline import main_timeline, timeline_chart
 from profiler.run.model import CollectorStatus, RunInfo
 
@@ -30,17 +31,13 @@ def timeline(report_input: ReportInput) -> Iterator[Block]:
     if chart is not None:
         yield chart
     elif report_input.comparison is not None:
-        yield from _sides_without_timeline(report_input)
-
-
-def _sides_without_timeline(report_input: ReportInput) -> Iterator[NotMeasured]:
-    """Tell why a side is not in the timeline of the first screen; say nothing where there is no timeline at all."""
-    for side in report_input.sides if main_timeline(report_input) else ():
-        recorded = side.detailed.timeline
-        if side.detail is None:
-            yield NotMeasured(f"timeline of {side.label}", NO_BREAKDOWN_PASS)
-        elif recorded is not None and recorded.reason is not None:
-            yield NotMeasured(f"timeline of {side.label}", describe(recorded.reason))
+        # tell why a side is not in the timeline of the first screen; say nothing where there is no timeline at all
+        for side in report_input.sides if main_timeline(report_input) else ():
+            recorded = side.detailed.timeline
+            if side.detail is None:
+                yield NotMeasured(f"timeline of {side.label}", NO_BREAKDOWN_PASS)
+            elif recorded is not None and recorded.reason is not None:
+                yield NotMeasured(f"timeline of {side.label}", describe(recorded.reason))
 
 
 # ---------------------------------------------------------------- the environment
@@ -81,17 +78,12 @@ def environment(report_input: ReportInput) -> Iterator[Block]:
 
 
 def _without_same_folder(commands: Sequence[str]) -> list[str]:
-    """The commands without the folder of their program, if all have the same one.
+    """Return the commands without the folder of their program, if all have the same one.
 
     In half a page, a path to Python would leave no room for what differs. A folder that differs is what differs.
     """
-    folders = {_folder(command) for command in commands if command}
+    folders = {found.group() for command in commands if command and (found := _FOLDER.match(command))}
     return [command.removeprefix(*folders) for command in commands] if len(folders) == 1 else list(commands)
-
-
-def _folder(command: str) -> str:
-    found = _FOLDER.match(command)
-    return found.group() if found else ""
 
 
 def _name_value_table(caption: str, rows: Iterable[tuple[str, str]]) -> Table:
@@ -104,7 +96,7 @@ def _value_text(name: str, value: str) -> str:
 
 
 def _environment_rows(info: RunInfo) -> tuple[tuple[str, str], ...]:
-    """Name and value of each fact that a manifest states about the machine and the program."""
+    """Return name and value of each fact that a manifest states about the machine and the program."""
     facts = {name: value for name, value in info.facts.items() if name not in _DEVICE_FACTS}
     return (
         ("device", stated_device(info.facts, info.devices)),
@@ -135,7 +127,14 @@ def method(report_input: ReportInput) -> Iterator[Block]:
     """Tell how it was measured, what is doubtful about it, what could not be measured, and what was recorded."""
     sides, comparison = report_input.sides, report_input.comparison
     sentences = [*(map(describe, comparison.method) if comparison else ()), slowdown_note(sides)]
-    warnings = [(side.label, text) for side in sides for text in (*_warnings(side), *_noise(side))]
+    warnings = [
+        (side.label, text)
+        for side in sides
+        for text in (
+            *group_warnings(warning for warning in side.warnings() if warning.code not in LOADED_MACHINE),
+            *_noise(side),
+        )
+    ]
     gaps = _merge_sides([(side.label, gap) for side in sides for gap in side.missing()], len(sides))
     warnings_of = _merge_sides(warnings, len(sides))
     lists = {
@@ -149,11 +148,6 @@ def method(report_input: ReportInput) -> Iterator[Block]:
     blocks: list[Block] = [Items(tuple(items), title) for title, items in lists.items() if items]
     blocks += _collectors_table(sides)
     yield from blocks or (NotMeasured("the method", "these runs have no description of it"),)
-
-
-def _warnings(side: ReportSide) -> list[str]:
-    """The warnings of a side. Those about other load on the machine are left out: the verdict has them."""
-    return group_warnings(warning for warning in side.warnings() if warning.code not in LOADED_MACHINE)
 
 
 def _group_by_reason(gaps: Iterable[Missing]) -> Iterator[str]:

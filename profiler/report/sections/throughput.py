@@ -10,6 +10,7 @@ from profiler.report.blocks import NOTHING, Block, Cell, Group, Interval, Interv
 from profiler.report.build import section
 from profiler.report.finding_text import NO_GAIN
 from profiler.report.model import ReportInput, ReportSide
+from profiler.report.notices import describe
 from profiler.report.sections.lines import callee_cell
 from profiler.report.table import (
     Field,
@@ -22,7 +23,7 @@ from profiler.report.table import (
     share_cell,
     site_cell,
 )
-from profiler.report.text import PERIODS, describe, plural
+from profiler.report.text import PERIODS, plural
 
 # ---------------------------------------------------------------- throughput
 
@@ -32,7 +33,7 @@ _LOG_SPAN = 4.0
 
 @section("throughput", "Throughput", 36, "time")
 def throughput(report_input: ReportInput) -> Iterator[Block]:
-    """Every run and pair behind the rates of the sides, and the launch-overhead floor."""
+    """Show every run and pair behind the rates of the sides, and the launch-overhead floor."""
     comparison, sides = report_input.comparison, report_input.sides
     if comparison is None:
         return
@@ -54,7 +55,7 @@ def _floor_text(sides: tuple[ReportSide, ...], floor: ReportSide) -> Iterator[Te
         return
     calls = f"With kernels that do nothing, {sides[0].label} still reaches only {phrase(limit.value, limit.unit)}"
     if limit.value / baseline <= NO_GAIN:
-        text = f"{calls}: its time goes to its calls, and faster kernels would give it nothing measurable."
+        text = f"{calls}: its calls take the time, so faster kernels would gain nothing that can be measured."
     else:
         gain = ratio_text(limit.value / baseline)
         text = f"{calls}: {gain} its throughput is the most that faster kernels could give it."
@@ -71,7 +72,7 @@ def _values(side: ReportSide, rate: str) -> tuple[float, ...]:
 
 
 def _is_wide(rows: list[Interval]) -> bool:
-    """Whether the dots span so much that a logarithmic axis reads better."""
+    """Tell whether the dots span so much that a logarithmic axis reads better."""
     dots = [dot for row in rows for dot in row.dots]
     return min(dots) > 0 and max(dots) / min(dots) > _LOG_SPAN
 
@@ -110,17 +111,15 @@ def _pairs_plot(report_input: ReportInput) -> IntervalChart | None:
 _SideSpikes = tuple[ReportSide, Spikes]
 
 
-def _frequency(row: _SideSpikes) -> Cell:
-    every = row[1].every
-    return Cell(f"every {nth(every)}" if every else "irregularly", sort=every)
-
-
 _SPIKE_FIELDS = (
     Field[_SideSpikes]("Run", lambda row: Cell(row[0].label)),
     Field[_SideSpikes](
         "Long steps", lambda row: Cell(f"{row[1].count:,} of {row[1].steps:,}", sort=row[1].count), number=True
     ),
-    Field[_SideSpikes]("How often", _frequency),
+    Field[_SideSpikes](
+        "How often",
+        lambda row: Cell(f"every {nth(row[1].every)}" if row[1].every else "irregularly", sort=row[1].every),
+    ),
     Field[_SideSpikes](
         "Times as long as others", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True
     ),
@@ -130,7 +129,7 @@ _SPIKE_FIELDS = (
 
 @section("spikes", "Long steps", 33, "time")
 def long_steps(report_input: ReportInput) -> Iterator[Block]:
-    """Steps that take much longer than the others, and the lines in which their extra time is."""
+    """Show steps that take much longer than the others, and the lines in which their extra time is."""
     rows = [(side, spikes) for side in report_input.sides if (spikes := side.detailed.spikes)]
     if rows:
         caption = "Steps of more than twice the median, or 1.25 times with a checkpoint"
@@ -173,10 +172,6 @@ def _period(row: _PeriodLine) -> Cell:
     return Cell(name) if row[2] else Cell("", title=name)
 
 
-def _period_time(row: _PeriodLine) -> Cell:
-    return seconds_cell(row[0].seconds) if row[2] else Cell("", sort=row[0].seconds)
-
-
 def _line_time(row: _PeriodLine) -> Cell:
     if row[1] is None:
         return missing_cell(_NO_LINE)
@@ -185,7 +180,9 @@ def _line_time(row: _PeriodLine) -> Cell:
 
 _PERIOD_FIELDS = (
     Field[_PeriodLine]("Period", _period),
-    Field[_PeriodLine]("Time", _period_time, number=True),
+    Field[_PeriodLine](
+        "Time", lambda row: seconds_cell(row[0].seconds) if row[2] else Cell("", sort=row[0].seconds), number=True
+    ),
     Field[_PeriodLine]("Line", lambda row: site_cell(row[1].site if row[1] else None, _NO_LINE)),
     Field[_PeriodLine]("In", lambda row: callee_cell(row[1]) if row[1] else missing_cell(_NO_LINE)),
     Field[_PeriodLine]("Time there", _line_time, number=True),

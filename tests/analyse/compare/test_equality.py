@@ -13,7 +13,7 @@ from profiler.agent.results import describe_result
 from profiler.analyse.compare.comparability import SideRuns, compare_results, find_mismatches
 from profiler.analyse.compare.comparison import compare
 from profiler.analyse.model import Analysis, ResultComparison
-from profiler.report.text import mismatch, same_results, uncompared_results
+from profiler.report.notices import mismatch, same_results, uncompared_results
 from profiler.run.model import StatedResult
 from profiler.run.tables import result_positions
 from tests.fakes.sentences import method, mismatches

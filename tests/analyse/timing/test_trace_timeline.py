@@ -195,7 +195,7 @@ def test_time_before_the_first_activity_may_be_work_from_before_the_trace(tmp_pa
     assert sum(earlier) == pytest.approx(0.63), "12 to 75"
     assert HostState.BLOCKED_IN_CALL not in [row.state for row in analysis.idle]
     verdict = analysis.verdict
-    assert "63% of the time lies before its first activity" in verdict
+    assert "63% of the time passed before its first activity" in verdict
     assert "no cause to name" in verdict
 
 

@@ -9,7 +9,7 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Analysis, Missing, Topic
 from profiler.core.errors import Notice
-from profiler.report.text import describe
+from profiler.report.notices import describe
 from profiler.run.model import CollectorStatus
 from profiler.run.tables import CallKind
 from tests.fakes.sentences import note

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.analyse.compare.comparison import compare
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, RuleText
-from profiler.report.text import describe
+from profiler.report.notices import describe
 from reference_trainer.report.ladder import ITSELF, NO_RATIO, Ladder, LadderRow, measure_ladder
 from reference_trainer.report.ladder_plan import plan_ladder
 from tests.fakes.ladders import fix_list, light_run, made_up, program, speeds

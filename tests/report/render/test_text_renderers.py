@@ -63,6 +63,7 @@ def one_of_each() -> blocks.Report:
         blocks.Table: blocks.Table(
             "t", (blocks.Column("a"), blocks.Column("b")), ((blocks.Cell("x"), blocks.Cell("PASS", judged="good")),)
         ),
+        blocks.Places: blocks.Places("Lines", (blocks.CodePlace(None, "train.py:7: item", "x.item()", change="2"),)),
         blocks.PhaseStrip: blocks.PhaseStrip("A step", (blocks.Segment("data", 2.0, "2 s", "c1"),), 1.0, "then: 1 s"),
         blocks.TimelineChart: a_timeline(),
         blocks.SlopeChart: blocks.SlopeChart(
@@ -87,6 +88,7 @@ def test_every_renderer_draws_every_block() -> None:
         assert "not measured: no window" in drawn or (drawn is page and "no window</li>" in drawn)
         assert "synchronize" in drawn or "tokenize" in drawn, "the flame graph is missing"
         assert "then: 1 s" in drawn
+        assert "x.item" in drawn
         assert "1 s of decode" in drawn
         assert "A typical step." in drawn
     assert "FAIL: It rose." in terminal

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
-from profiler.report.render.timeline import cell_runs, script_data, text_rows, ticks
+from profiler.report.render.figures import cell_runs, script_data, text_rows, ticks
 
 KINDS = (TimelineKind("copy", "c3", "d2h"), TimelineKind("launch", "c4", "</script><b>"))
 IDLE = TimelineKind("device idle", "idle", "idle")
