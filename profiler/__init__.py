@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from profiler.analyse.compare.comparability import SideRuns
-    from profiler.analyse.model import Analysis, Comparison
+    from profiler.analyse.model.analysis import Analysis
+    from profiler.analyse.model.comparison import Comparison
     from profiler.core.errors import ProfilerError
     from profiler.exact import virtual_cuda
     from profiler.marks import count, describe, gauge, open_step, region, result, step

@@ -10,17 +10,17 @@ import numpy as np
 
 from profiler.analyse.intervals import Floats
 from profiler.analyse.ledger.build import DeviceRecord, RankRecord, make_ledger
-from profiler.analyse.model import (
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import IdleBlame
+from profiler.analyse.model.host import LineCost
+from profiler.analyse.model.measures import (
     CORELESS_CATEGORIES,
     UNATTRIBUTED,
-    Analysis,
-    IdleBlame,
-    LineCost,
     Measure,
     Missing,
-    RankLedger,
     Topic,
 )
+from profiler.analyse.model.ranks import RankLedger
 from profiler.analyse.one_off import one_offs, set_apart
 from profiler.analyse.rank_ledger import (
     MAY_BE_WAITS,

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import covered_within
-from profiler.analyse.model import USUAL_STEPS, Spikes, Stage
+from profiler.analyse.model.host import Spikes, Stage
+from profiler.analyse.model.measures import USUAL_STEPS
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.spikes import LOADER_START, LONG, MIN_EXTRA, MIN_TYPICAL, recorded_spans, spikes_at
 from profiler.analyse.sampling.stacks import Stacks

@@ -11,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import times, union
-from profiler.analyse.model import (
+from profiler.analyse.model.host import LineCost
+from profiler.analyse.model.measures import (
     CORELESS_CATEGORIES,
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
     UNATTRIBUTED,
+)
+from profiler.analyse.model.ranks import (
     CollectiveWait,
-    LineCost,
     RankActivity,
     RankLedger,
     Straggler,

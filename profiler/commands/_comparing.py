@@ -12,7 +12,7 @@ from pathlib import Path
 from profiler import analyse_run, load, read, read_ranks
 from profiler.analyse.compare.comparability import counted_mismatches, find_mismatches
 from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.model import Extension, Mismatch
+from profiler.analyse.model.comparison import Extension, Mismatch
 from profiler.analyse.timing.counters import run_counts
 from profiler.commands._common import RUNS, no_virtual_device
 from profiler.core.errors import Exit, ProfilerError

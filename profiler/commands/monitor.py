@@ -16,7 +16,7 @@ from profiler.core.terminal import called_as
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from profiler.analyse.model import Analysis
+    from profiler.analyse.model.analysis import Analysis
     from profiler.core.live import Snapshot, Watched
     from profiler.diagnose.live import RunningAnalysis
 

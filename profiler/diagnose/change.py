@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.core.units import share
 from profiler.diagnose.device import hides_waits, program_blame
 from profiler.diagnose.model import MOST, NAMED, PhaseChange, TimeChange, TimeChangeKind

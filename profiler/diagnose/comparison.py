@@ -7,7 +7,9 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from profiler.analyse.model import SAME_SIZE, Comparison, RankLedger, Side
+from profiler.analyse.model.comparison import Comparison, Side
+from profiler.analyse.model.measures import SAME_SIZE
+from profiler.analyse.model.ranks import RankLedger
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.core.metrics import PER_STEP, RATES

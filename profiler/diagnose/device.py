@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.model import LEAST_STEPS, UNATTRIBUTED, WITH_WORK, Analysis, HostState, IdleBlame, Measure, Topic
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import WITH_WORK, HostState, IdleBlame
+from profiler.analyse.model.measures import (
+    LEAST_STEPS,
+    UNATTRIBUTED,
+    Measure,
+    Topic,
+)
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.diagnose.model import (

@@ -10,9 +10,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
-from profiler.analyse.ledger.cells import Ledger, Period
-from profiler.analyse.model import BACKWARD, CORELESS_CATEGORIES, UPDATE, Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import (
+    Confidence,
+    Finding,
+    Gain,
+    GainMethod,
+    NotJudged,
+)
+from profiler.analyse.model.host import BACKWARD, UPDATE
+from profiler.analyse.model.ledger import Ledger, Period
+from profiler.analyse.model.measures import CORELESS_CATEGORIES
 from profiler.core.errors import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import (
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import LibraryFunction
+from profiler.analyse.model.input import (
     RECEIVE,
     SEND,
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
-    Analysis,
     InputPart,
-    LibraryFunction,
     LoaderUse,
 )
 from profiler.diagnose.model import MOST, InputAdvice, InputDiagnosis

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from profiler.analyse.finding import Place
+from profiler.analyse.model.finding import Place
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.model import MOST
 from profiler.run.code_origin import relative_site

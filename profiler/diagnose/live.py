@@ -14,7 +14,7 @@ from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.core.live import GpuUse, ProcessUse, Snapshot, ThreadUse
 from profiler.core.machine import estimate_throttling
 from profiler.diagnose.device import BUSY

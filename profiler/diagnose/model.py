@@ -10,21 +10,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from profiler.analyse.finding import Finding
-from profiler.analyse.ledger.cells import Owner
-from profiler.analyse.model import (
-    UNATTRIBUTED,
-    Analysis,
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Mismatch, Ratio
+from profiler.analyse.model.finding import Finding
+from profiler.analyse.model.host import (
     Driver,
-    InputPart,
-    LoaderUse,
-    Mismatch,
-    RankLedger,
-    Ratio,
     Spikes,
     ThreadActivity,
     ThreadState,
 )
+from profiler.analyse.model.input import InputPart, LoaderUse
+from profiler.analyse.model.ledger import Owner
+from profiler.analyse.model.measures import UNATTRIBUTED
+from profiler.analyse.model.ranks import RankLedger
 from profiler.core.errors import Notice
 from profiler.run.model import Site
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from profiler.analyse.finding import Cure, Gain, GainMethod, Prediction
-from profiler.analyse.model import COMMUNICATING, COPYING, FILLING, HOST_CATEGORIES, WAIT_CATEGORIES, Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import COMMUNICATING, COPYING, FILLING
+from profiler.analyse.model.finding import (
+    Cure,
+    Gain,
+    GainMethod,
+    Prediction,
+)
+from profiler.analyse.model.measures import HOST_CATEGORIES, WAIT_CATEGORIES
 from profiler.core.errors import ProfilerError
 from profiler.diagnose.model import MOST_UNEXPLAINED
 from profiler.diagnose.rule import Claim, StepCosts

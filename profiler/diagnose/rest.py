@@ -7,8 +7,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, Finding, RuleText
-from profiler.analyse.ledger.cells import (
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import (
+    COMMUNICATING,
+    COPYING,
+    HostState,
+    IdleBlame,
+)
+from profiler.analyse.model.finding import Confidence, Finding, RuleText
+from profiler.analyse.model.host import (
+    AFTER_OPTIMIZER,
+    INTERRUPTIONS,
+    UPDATE,
+    Stage,
+)
+from profiler.analyse.model.input import WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart
+from profiler.analyse.model.ledger import (
     GARBAGE_KIND,
     IMPORT_KIND,
     NOT_RECORDED,
@@ -18,22 +32,7 @@ from profiler.analyse.ledger.cells import (
     Period,
     Recurrence,
 )
-from profiler.analyse.model import (
-    AFTER_OPTIMIZER,
-    COMMUNICATING,
-    COPYING,
-    CORELESS_CATEGORIES,
-    INTERRUPTIONS,
-    UNATTRIBUTED,
-    UPDATE,
-    WAITING_FOR_INDEX,
-    WAITING_FOR_WORKERS,
-    Analysis,
-    HostState,
-    IdleBlame,
-    InputPart,
-    Stage,
-)
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, UNATTRIBUTED
 from profiler.diagnose.board import Board, Lines
 from profiler.diagnose.device import (
     BUSY,

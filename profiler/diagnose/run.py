@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import UNATTRIBUTED, Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.measures import UNATTRIBUTED
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.diagnose.device import BUSY, diagnose_device, missing_device

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.finding import Confidence, Finding
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Confidence, Finding
 
 _STEPS: Final = 20
 """Measured steps from which an answer may be sure. A choice."""

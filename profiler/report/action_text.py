@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final
 
-from profiler.analyse.finding import Finding, GainMethod
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Finding, GainMethod
 from profiler.core.facts import program as started_program
 from profiler.core.masking import MASK, masked_word
 from profiler.core.terminal import called_as

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from profiler.analyse.model import LOADED_MACHINE, MAX_WITHOUT_CORE, WITHOUT_CORE, Comparison
+from profiler.analyse.model.analysis import LOADED_MACHINE
+from profiler.analyse.model.comparison import MAX_WITHOUT_CORE, WITHOUT_CORE, Comparison
 from profiler.core.metrics import PER_STEP, find_counter
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import ELSEWHERE, UNATTRIBUTED, Comparison
+from profiler.analyse.model.comparison import Comparison
+from profiler.analyse.model.host import ELSEWHERE
+from profiler.analyse.model.measures import UNATTRIBUTED
 from profiler.core.units import count, ratio, seconds, share
 from profiler.diagnose.model import ComparisonDiagnosis, PhaseChange, SideDiagnosis, TimeChange, TimeChangeKind
 from profiler.report.category_text import CATEGORIES, phase_label

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from profiler.analyse.model import Mismatch, RunCounts, SiteCount
+from profiler.analyse.model.comparison import Mismatch
+from profiler.analyse.model.device import RunCounts, SiteCount
 from profiler.report.blocks import Block, Callout, Cell, Report, Section, Table, Text
 from profiler.report.build import local_time
 from profiler.report.count_text import (

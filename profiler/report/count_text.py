@@ -9,7 +9,8 @@ from itertools import pairwise, product
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
-from profiler.analyse.model import Mismatch, RunCounts, SiteCount
+from profiler.analyse.model.comparison import Mismatch
+from profiler.analyse.model.device import RunCounts, SiteCount
 from profiler.core.units import nth, rate, significant, size
 from profiler.report.table import short_path, short_site
 from profiler.report.text import library_line, mismatch, plural, shortened, times

@@ -10,7 +10,9 @@ from itertools import islice
 from string import Formatter
 from typing import Any, Final
 
-from profiler.analyse.finding import (
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import DevicePart
+from profiler.analyse.model.finding import (
     Confidence,
     Finding,
     FindingChange,
@@ -20,8 +22,14 @@ from profiler.analyse.finding import (
     NotJudged,
     Place,
 )
-from profiler.analyse.ledger.cells import Owner, Period
-from profiler.analyse.model import BETWEEN_BATCHES, MARKED_DATA, RECEIVE, THE_LOADER, Analysis, DevicePart, InputPart
+from profiler.analyse.model.input import (
+    BETWEEN_BATCHES,
+    MARKED_DATA,
+    RECEIVE,
+    THE_LOADER,
+    InputPart,
+)
+from profiler.analyse.model.ledger import Owner, Period
 from profiler.core.syntax import called_functions, parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.diagnose.model import (

@@ -7,15 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import (
-    CORELESS_CATEGORIES,
-    HOST_CATEGORIES,
-    Analysis,
-    Comparison,
-    LineCost,
-    RankActivity,
-    Topic,
-)
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison
+from profiler.analyse.model.host import LineCost
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, HOST_CATEGORIES, Topic
+from profiler.analyse.model.ranks import RankActivity
 from profiler.core.facts import program_name
 from profiler.core.units import seconds
 from profiler.diagnose.model import RunVerdict, busy_thread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import LiveDiagnosis, LiveLimit
 from profiler.report.finding_text import finding_sentence, finding_text, left_out_text, told

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.core.terminal import called_as, print_line
 from profiler.report.blocks import FirstScreen
 from profiler.report.model import exit_status, without_torch

@@ -11,20 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from profiler.analyse.model import (
+from profiler.analyse.model.comparison import (
     WAITS_FOR_CORE,
-    HostState,
-    IdleBlame,
-    InputPart,
     Mismatch,
-    Missing,
-    Period,
     ResultComparison,
     ResultDifference,
-    SiteOrigin,
-    ThreadState,
-    Topic,
 )
+from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model.host import Period, ThreadState
+from profiler.analyse.model.input import InputPart
+from profiler.analyse.model.measures import Missing, Topic
 from profiler.core import units
 from profiler.core.errors import Notice
 from profiler.core.facts import CHANGED, UNKNOWN_CHANGES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from profiler.analyse.finding import Cure, GainMethod, Prediction
+from profiler.analyse.model.finding import Cure, GainMethod, Prediction
 from profiler.core.units import ratio, seconds, share
 from profiler.diagnose.model import MOST_UNEXPLAINED
 from profiler.report.text import listed

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from profiler.analyse.model import Comparison, Mismatch, RunCounts
+from profiler.analyse.model.comparison import Comparison, Mismatch
+from profiler.analyse.model.device import RunCounts
 from profiler.core.errors import ProfilerError
 from profiler.core.files import replacement
 from profiler.report.build import build_report

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from profiler.analyse.model import Analysis, Measure
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.measures import Measure
 from profiler.core.errors import ProfilerError
 from profiler.core.samples import THREAD_NAME
 from profiler.run import tables

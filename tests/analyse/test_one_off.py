@@ -6,7 +6,7 @@ import pytest
 
 from profiler import analyse_run
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.run.tables import GARBAGE_COLLECTION, StageKind
 from tests.recorded.builders import MS, RunBuilder
 

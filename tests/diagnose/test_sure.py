@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, RuleText
-from profiler.analyse.model import Analysis, Measure
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Confidence, Finding, RuleText
+from profiler.analyse.model.measures import Measure
 from profiler.diagnose.sure import open_question
 from profiler.run.model import RunInfo, Site
 

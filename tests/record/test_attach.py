@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import ThreadState
+from profiler.analyse.model.host import ThreadState
 from profiler.core.errors import ProfilerError
 from profiler.record import attach as module
 from profiler.record.attach import JobMembers, attach, attach_spec, check_attachable, command, rank

@@ -8,25 +8,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from profiler.analyse.model import (
-    Analysis,
-    CallSite,
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import (
     Comparison,
-    FlameDiff,
-    FlameNode,
-    HostState,
-    IdleBlame,
-    Measure,
     Mismatch,
-    Missing,
     Ratio,
     ResultComparison,
-    Series,
     Side,
+)
+from profiler.analyse.model.device import (
+    CallSite,
+    HostState,
+    IdleBlame,
     SiteOrigin,
     Timeline,
     TimelineEvent,
     TimelineLane,
+)
+from profiler.analyse.model.host import FlameDiff, FlameNode
+from profiler.analyse.model.measures import (
+    Measure,
+    Missing,
+    Series,
     Topic,
 )
 from profiler.report.blocks import Section

@@ -9,7 +9,8 @@ import pytest
 
 from profiler import analyse_run
 from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.model import Analysis, Comparison
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison
 from profiler.analyse.timing.excerpt import timeline_excerpt
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.build import build_report

@@ -12,17 +12,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.model import (
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import (
     MAX_WITHOUT_CORE,
     WAITS_FOR_CORE,
     WITHOUT_CORE,
-    Analysis,
-    Measure,
     Mismatch,
     Ratio,
     ResultComparison,
     ResultDifference,
 )
+from profiler.analyse.model.measures import Measure
 from profiler.analyse.statistics import mean_interval, median
 from profiler.core.errors import Notice
 from profiler.core.facts import program

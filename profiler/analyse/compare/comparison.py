@@ -14,16 +14,15 @@ from profiler.analyse.compare.comparability import (
     result_mismatches,
     unstated_facts,
 )
-from profiler.analyse.model import (
+from profiler.analyse.model.comparison import (
     ABSENT,
     GIT_COMMIT,
-    SAME_SIZE,
     Comparison,
     Extension,
-    FlameDiff,
-    Measure,
     Side,
 )
+from profiler.analyse.model.host import FlameDiff
+from profiler.analyse.model.measures import SAME_SIZE, Measure
 from profiler.analyse.sampling.flame import flame_difference
 from profiler.analyse.statistics import median
 from profiler.analyse.timing.throughput import counted_unit

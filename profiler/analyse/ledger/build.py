@@ -29,7 +29,11 @@ from profiler.analyse.intervals import (
     subtract,
     union,
 )
-from profiler.analyse.ledger.cells import (
+from profiler.analyse.ledger.origins import Origin, origin_of
+from profiler.analyse.model.device import IdleBlame
+from profiler.analyse.model.host import INTERRUPTIONS, Stage
+from profiler.analyse.model.input import InputPart
+from profiler.analyse.model.ledger import (
     DEVICE,
     GARBAGE_KIND,
     IMPORT_KIND,
@@ -43,18 +47,13 @@ from profiler.analyse.ledger.cells import (
     Quartiles,
     Recurrence,
 )
-from profiler.analyse.ledger.origins import Origin, origin_of
-from profiler.analyse.model import (
+from profiler.analyse.model.measures import (
     CORELESS_CATEGORIES,
     HOST_CATEGORIES,
-    INTERRUPTIONS,
     LEAST_STEPS,
     UNATTRIBUTED,
     WAIT_CATEGORIES,
-    IdleBlame,
-    InputPart,
     Measure,
-    Stage,
 )
 from profiler.analyse.sampling.frames import BETWEEN, CHECKPOINT
 from profiler.analyse.sampling.lines import ShareError, most_frequent

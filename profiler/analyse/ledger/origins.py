@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler.analyse.ledger.cells import Owner
+from profiler.analyse.model.ledger import Owner
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.run.code_origin import USER
 from profiler.run.model import Site

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.finding import Cure, GainMethod, Prediction
 from profiler.analyse.intervals import Intervals, Times, covered_within, times, union
-from profiler.analyse.model import HOST_CATEGORIES
+from profiler.analyse.model.finding import Cure, GainMethod, Prediction
+from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.replay.simulation import NOTHING, Schedule, Simulated, simulate
 from profiler.analyse.replay.timeline import Flags, ReplayTimeline, timeline
 from profiler.analyse.timing.host_timeline import CODE, OPERATOR, HostTimeline

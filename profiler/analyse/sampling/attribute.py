@@ -28,7 +28,7 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.intervals import Floats
-from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES, UNATTRIBUTED
+from profiler.analyse.model.measures import HOST_CATEGORIES, MIN_SAMPLES, UNATTRIBUTED
 from profiler.analyse.sampling.frames import BACKWARD
 from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples, native_category
 from profiler.analyse.sampling.stacks import DIVIDED, FIXED, NUMBER, Numbers, Stacks, has_hooked_steps, stratum_times

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.intervals import times
-from profiler.analyse.model import FlameDiff, FlameNode
+from profiler.analyse.model.host import FlameDiff, FlameNode
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.counters import call_counts
 from profiler.analyse.window import LEVEL_LIGHT, Window

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, union
-from profiler.analyse.model import (
-    HOST_CATEGORIES,
+from profiler.analyse.model.host import (
     LibraryFunction,
     LineCost,
     OperatorLine,
@@ -21,6 +20,7 @@ from profiler.analyse.model import (
     TableGradient,
     UnmeasuredPeriod,
 )
+from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import NUMBER, STRATA, WEIGHTED_TOGETHER, Stacks, sample_ns
 from profiler.analyse.sampling.stages import NEVER, WELL_SAMPLED

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, Intervals, intersect, subtract, union
-from profiler.analyse.model import (
+from profiler.analyse.model.host import (
     AFTER_OPTIMIZER,
     ELSEWHERE,
-    HOST_CATEGORIES,
     INTERRUPTIONS,
     Phase,
     Stage,
 )
+from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import LOADING, Function, Stacks, function_of

@@ -11,16 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats
-from profiler.analyse.model import (
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import (
     INTERRUPTIONS,
-    UNATTRIBUTED,
-    Analysis,
     Driver,
-    Measure,
     OperatorLine,
     Preparation,
     ThreadState,
 )
+from profiler.analyse.model.measures import UNATTRIBUTED, Measure
 from profiler.analyse.sampling.frames import BETWEEN, FORWARD, Stack, callee_name
 from profiler.analyse.sampling.lines import OutsideTorch, StackCosts
 from profiler.analyse.sampling.phases import RARE, last_common_call

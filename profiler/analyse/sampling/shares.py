@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, overlaps
-from profiler.analyse.model import CORELESS_CATEGORIES, HOST_CATEGORIES
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, HOST_CATEGORIES
 from profiler.analyse.sampling.blocked import (
     BlockedCalls,
     BlockedRows,

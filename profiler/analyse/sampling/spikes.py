@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, covered_within, times, union
-from profiler.analyse.model import HOST_CATEGORIES, SpikeLine, Spikes, Stage
+from profiler.analyse.model.host import SpikeLine, Spikes, Stage
+from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.sampling.frames import FSYNC, callee_name
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Stacks

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, Intervals, Times, overlaps, times, union
-from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED
+from profiler.analyse.model.measures import HOST_CATEGORIES, UNATTRIBUTED
 from profiler.analyse.sampling.frames import (
     BACKWARD,
     CALL,

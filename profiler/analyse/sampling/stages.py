@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, Intervals, Times, covered_within, subtract, times, union
-from profiler.analyse.model import Stage, StageCost, StageTime
+from profiler.analyse.model.host import Stage, StageCost, StageTime
 from profiler.analyse.sampling.frames import CHECKPOINT, FORWARD
 from profiler.analyse.sampling.stacks import Stacks, sample_ns
 from profiler.analyse.statistics import Z, share_interval

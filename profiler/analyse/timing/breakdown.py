@@ -14,7 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, Intervals, overlaps
-from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED, WAIT_CATEGORIES, Measure
+from profiler.analyse.model.measures import (
+    HOST_CATEGORIES,
+    UNATTRIBUTED,
+    WAIT_CATEGORIES,
+    Measure,
+)
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.scheduler import ThreadTime
 from profiler.analyse.window import LEVEL_LIGHT, Window

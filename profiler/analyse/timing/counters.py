@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import times
-from profiler.analyse.model import CallSite, Measure, RunCounts, SiteCount
+from profiler.analyse.model.device import CallSite, RunCounts, SiteCount
+from profiler.analyse.model.measures import Measure
 from profiler.analyse.window import NO_QUEUE, Window, device_kind, has_name, process_rows, select
 from profiler.core.errors import Notice
 from profiler.core.metrics import COUNTERS, PER_STEP, counter_unit

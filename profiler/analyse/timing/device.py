@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.intervals import Intervals, intersect, overlaps, subtract, union
-from profiler.analyse.model import DEVICE_CATEGORIES, DevicePart, KernelTime, Measure
+from profiler.analyse.model.device import DevicePart, KernelTime
+from profiler.analyse.model.measures import DEVICE_CATEGORIES, Measure
 from profiler.analyse.window import LEVEL_LIGHT, NO_QUEUE, Window, device_kind, process_rows
 from profiler.core.errors import Notice
 from profiler.run.filter import rows_by

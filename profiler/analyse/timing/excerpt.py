@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.intervals import Intervals, Segments, Times, covered_within, innermost, overlaps, times
-from profiler.analyse.model import HOST_CATEGORIES, Timeline, TimelineEvent, TimelineLane
+from profiler.analyse.model.device import Timeline, TimelineEvent, TimelineLane
+from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.timing.device import ACTIVITY_CATEGORIES, NO_ACTIVITIES, busy_intervals, no_queue_reason
 from profiler.analyse.timing.host_timeline import BLOCKED, REGION, HostTimeline
 from profiler.analyse.timing.trace_timeline import full_timeline

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Indices, Segments, Times, covered_within, innermost, times, union
-from profiler.analyse.model import HOST_CATEGORIES
+from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.window import Window, device_kind, is_collective, thread_rows
 from profiler.run.model import Run, Table
 from profiler.run.tables import CallKind

@@ -31,7 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Indices, Intervals, Overlaps, Times, complement, overlaps, times
-from profiler.analyse.model import HOST_CATEGORIES, LEAST_STEPS, UNATTRIBUTED, HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model.measures import HOST_CATEGORIES, LEAST_STEPS, UNATTRIBUTED
 from profiler.analyse.timing.device import busy_intervals
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, SUBMITTING, HostTimeline
 from profiler.analyse.timing.trace_timeline import FRAME

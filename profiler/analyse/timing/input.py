@@ -24,7 +24,7 @@ from profiler.analyse.intervals import (
     times,
     union,
 )
-from profiler.analyse.model import (
+from profiler.analyse.model.input import (
     BETWEEN_BATCHES,
     MARKED_DATA,
     RECEIVE,
@@ -34,8 +34,8 @@ from profiler.analyse.model import (
     InputPart,
     LoaderSettings,
     LoaderUse,
-    Measure,
 )
+from profiler.analyse.model.measures import Measure
 from profiler.analyse.timing.resources import free_cores
 from profiler.analyse.timing.throughput import making_waits
 from profiler.analyse.timing.trace_timeline import is_operator

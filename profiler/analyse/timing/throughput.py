@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.intervals import Floats, covered_within, union
-from profiler.analyse.model import MIN_SAMPLES, BatchCurve, Measure
+from profiler.analyse.model.input import BatchCurve
+from profiler.analyse.model.measures import MIN_SAMPLES, Measure
 from profiler.analyse.statistics import mean_interval
 from profiler.analyse.timing.counters import counter_rows, step_numbers, sum_per_step
 from profiler.analyse.timing.scheduler import thread_time

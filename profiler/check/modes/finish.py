@@ -41,7 +41,7 @@ from profiler.core.errors import Exit, ProfilerError
 from profiler.report.write import write_text
 
 if TYPE_CHECKING:
-    from profiler.analyse.model import Comparison
+    from profiler.analyse.model.comparison import Comparison
     from profiler.check.modes.sides import Recordings
     from profiler.check.worktree.prepare import SourceDiff
 

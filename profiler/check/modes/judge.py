@@ -17,8 +17,8 @@ from profiler.check.places import LineTimes, slower_lines
 from profiler.core.errors import Notice
 
 if TYPE_CHECKING:
-    from profiler.analyse.finding import RuleText
-    from profiler.analyse.model import Comparison
+    from profiler.analyse.model.comparison import Comparison
+    from profiler.analyse.model.finding import RuleText
 
 Copied = Mapping[tuple[str, int, str], float]
 """File, line and function -> bytes that the line copies to the device per step."""
@@ -82,7 +82,7 @@ def worse_causes(comparison: Comparison, hunks: Sequence[Hunk] | None = None) ->
 
     :param hunks: all that changed in the files of findings; None: not known.
     """
-    from profiler.analyse.finding import FindingState, compare_findings
+    from profiler.analyse.model.finding import FindingState, compare_findings
     from profiler.report.finding_text import change_sentence, finding_text
 
     base, candidate = ((side.detail or side.runs[0]).judged for side in comparison.sides)

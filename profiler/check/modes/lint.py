@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from profiler.analyse.finding import RuleText
+from profiler.analyse.model.finding import RuleText
 from profiler.analyse.window import measured_window, process_rows
 from profiler.check.counters.files import portable_path, root_folder
 from profiler.check.counters.lines import amounts_by_line

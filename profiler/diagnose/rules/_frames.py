@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from profiler.analyse.model import LibraryFunction, LineCost
+from profiler.analyse.model.host import LibraryFunction, LineCost
 from profiler.core.syntax import parsed_line
 from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import NO_WORK, NOTHING, Cost, StepCosts, largest_sites, line_cost

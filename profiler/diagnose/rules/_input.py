@@ -7,16 +7,15 @@ from collections.abc import Collection, Iterable
 from pathlib import PurePath
 from typing import Any, Final
 
-from profiler.analyse.model import (
-    LOADER_WORKER,
+from profiler.analyse.model.host import LOADER_WORKER, ThreadState
+from profiler.analyse.model.input import (
     MARKED_DATA,
-    WAIT_CATEGORIES,
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     InputPart,
     LoaderSettings,
-    ThreadState,
 )
+from profiler.analyse.model.measures import WAIT_CATEGORIES
 from profiler.core.syntax import called_functions
 from profiler.diagnose.input import HANDOVER, granted_share
 from profiler.diagnose.model import MOST, NAMED, InputAdvice, InputDiagnosis

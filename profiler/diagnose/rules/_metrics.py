@@ -7,7 +7,14 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, LibraryFunction, LineCost, Phase, Stage
+from profiler.analyse.model.device import CallSite
+from profiler.analyse.model.host import (
+    AFTER_OPTIMIZER,
+    LibraryFunction,
+    LineCost,
+    Phase,
+    Stage,
+)
 from profiler.core.syntax import called_functions, line_nodes
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import StepCosts

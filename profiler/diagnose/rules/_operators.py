@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import LineCost, OperatorLine
+from profiler.analyse.model.host import LineCost, OperatorLine
 from profiler.diagnose.model import MOST, NAMED
 from profiler.diagnose.rule import NOTHING, Cost, StepCosts, line_cost, spread, whole_cost
 from profiler.run.model import Site

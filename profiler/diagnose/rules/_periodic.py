@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from profiler.analyse.model import CORELESS_CATEGORIES, Spikes, Stage
+from profiler.analyse.model.host import Spikes, Stage
+from profiler.analyse.model.measures import CORELESS_CATEGORIES
 from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import NOTHING, Cost, StepCosts, exactly, largest_sites, spread, total_seconds
 from profiler.diagnose.rules._operators import CALLING

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.finding import Confidence, KnockOut
+from profiler.analyse.model.finding import Confidence, KnockOut
 from profiler.core.errors import Notice
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.input import is_started_for_batches, sampling_functions

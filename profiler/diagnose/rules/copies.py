@@ -7,8 +7,8 @@ import re
 from collections.abc import Container
 from typing import Final
 
-from profiler.analyse.finding import KnockOut
-from profiler.analyse.model import COPYING, CallSite
+from profiler.analyse.model.device import COPYING, CallSite
+from profiler.analyse.model.finding import KnockOut
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.device import program_blame
 from profiler.diagnose.model import NAMED

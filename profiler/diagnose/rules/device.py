@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from profiler.analyse.finding import Confidence
+from profiler.analyse.model.finding import Confidence
 from profiler.diagnose.device import MANY_LAUNCHES, too_few_launches
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Order, RunClaim, StepCosts, rule, take, total_seconds

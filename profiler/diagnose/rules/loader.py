@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from profiler.analyse.finding import Confidence, GainMethod, KnockOut
+from profiler.analyse.model.finding import Confidence, GainMethod, KnockOut
 from profiler.diagnose.input import HANDOVER, are_persistent, granted_share, is_started_for_batches
 from profiler.diagnose.model import NAMED, WORTH_NAMING, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, StepCosts, rule, take

@@ -8,8 +8,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, GainMethod, KnockOut
-from profiler.analyse.model import BACKWARD, UPDATE, OperatorLine, Stage
+from profiler.analyse.model.finding import Confidence, GainMethod, KnockOut
+from profiler.analyse.model.host import (
+    BACKWARD,
+    UPDATE,
+    OperatorLine,
+    Stage,
+)
 from profiler.core.errors import Notice
 from profiler.core.syntax import called_functions, line_nodes
 from profiler.diagnose.known_cures import has_denormal_numbers

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.finding import KnockOut
-from profiler.analyse.model import AFTER_OPTIMIZER, CORELESS_CATEGORIES, UNATTRIBUTED, LineCost, Stage
+from profiler.analyse.model.finding import KnockOut
+from profiler.analyse.model.host import AFTER_OPTIMIZER, LineCost, Stage
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, UNATTRIBUTED
 from profiler.core.syntax import called_functions
 from profiler.diagnose.model import MOST, NAMED, InputAdvice
 from profiler.diagnose.rule import (

@@ -9,8 +9,14 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
-from profiler.analyse.finding import Confidence, KnockOut
-from profiler.analyse.model import UPDATE, Analysis, LineCost, ThreadActivity, ThreadState
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Confidence, KnockOut
+from profiler.analyse.model.host import (
+    UPDATE,
+    LineCost,
+    ThreadActivity,
+    ThreadState,
+)
 from profiler.core.errors import Notice
 from profiler.core.syntax import called_functions, line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits

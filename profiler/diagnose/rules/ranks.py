@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.finding import GainMethod
-from profiler.analyse.ledger.cells import Period
-from profiler.analyse.model import AFTER_OPTIMIZER, COMMUNICATING, Phase
+from profiler.analyse.model.device import COMMUNICATING
+from profiler.analyse.model.finding import GainMethod
+from profiler.analyse.model.host import AFTER_OPTIMIZER, Phase
+from profiler.analyse.model.ledger import Period
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Cost, StepCosts, exactly, largest_sites, rule, take
 from profiler.run.model import Site

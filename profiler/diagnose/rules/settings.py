@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from profiler.analyse.finding import Confidence, GainMethod, KnockOut
-from profiler.analyse.model import CORELESS_CATEGORIES, FILLING, LOADED_MACHINE, WITHOUT_CORE, Analysis, Stage
+from profiler.analyse.model.analysis import LOADED_MACHINE, Analysis
+from profiler.analyse.model.comparison import WITHOUT_CORE
+from profiler.analyse.model.device import FILLING
+from profiler.analyse.model.finding import Confidence, GainMethod, KnockOut
+from profiler.analyse.model.host import Stage
+from profiler.analyse.model.measures import CORELESS_CATEGORIES
 from profiler.diagnose.device import program_blame
 from profiler.diagnose.model import MOST, NAMED
 from profiler.diagnose.rule import (

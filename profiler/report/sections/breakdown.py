@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from profiler.analyse.model import (
+from profiler.analyse.model.input import InputPart
+from profiler.analyse.model.measures import (
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
     WAIT_CATEGORIES,
-    InputPart,
     Measure,
 )
 from profiler.report.blocks import NOTHING, Bar, Block, Cell, NotMeasured, Segment, StackedBars, Table

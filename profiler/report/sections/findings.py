@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from profiler.analyse.finding import Finding, FindingChange, FindingState, compare_findings
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import (
+    Finding,
+    FindingChange,
+    FindingState,
+    compare_findings,
+)
 from profiler.core.plugins import entry_points
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import NAMED

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from profiler.analyse.model import HOST_CATEGORIES, CollectiveWait, RankActivity, RankLedger
+from profiler.analyse.model.measures import HOST_CATEGORIES
+from profiler.analyse.model.ranks import CollectiveWait, RankActivity, RankLedger
 from profiler.core.units import seconds
 from profiler.report.blocks import Bar, Block, Cell, Segment, StackedBars, Text
 from profiler.report.build import section

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import Comparison, Ratio
+from profiler.analyse.model.comparison import Comparison, Ratio
 from profiler.core.metrics import RATES, is_share, label
 from profiler.report.blocks import Block, Callout, Cell, Column, Items, Table, Text
 from profiler.report.build import section

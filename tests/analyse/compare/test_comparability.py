@@ -8,7 +8,7 @@ import pytest
 
 from profiler.analyse.compare.comparability import fact_mismatches, unstated_facts
 from profiler.analyse.compare.comparison import SideRuns
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.report.text import mismatch
 from profiler.run.model import RunInfo, StepDefinition, StepKind
 

@@ -12,7 +12,9 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.compare.comparability import MUST_BE_EQUAL, paired_ratio
 from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.model import WITHOUT_CORE, Analysis, Comparison, Measure, Ratio
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import WITHOUT_CORE, Comparison, Ratio
+from profiler.analyse.model.measures import Measure
 from profiler.core.errors import Notice, ProfilerError
 from profiler.run.model import RunInfo
 from tests.fakes.sentences import mismatches, note

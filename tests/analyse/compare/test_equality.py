@@ -12,7 +12,8 @@ import pytest
 from profiler.agent.results import describe_result
 from profiler.analyse.compare.comparability import SideRuns, compare_results, find_mismatches
 from profiler.analyse.compare.comparison import compare
-from profiler.analyse.model import Analysis, ResultComparison
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import ResultComparison
 from profiler.report.text import mismatch, same_results, uncompared_results
 from profiler.run.model import StatedResult
 from profiler.run.tables import result_positions

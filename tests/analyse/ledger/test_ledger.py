@@ -11,7 +11,8 @@ import pytest
 from profiler import load
 from profiler.analyse.analysis import analyse
 from profiler.analyse.ledger.build import with_kinds
-from profiler.analyse.ledger.cells import (
+from profiler.analyse.model.host import Stage
+from profiler.analyse.model.ledger import (
     DEVICE,
     GARBAGE_KIND,
     IMPORT_KIND,
@@ -23,7 +24,6 @@ from profiler.analyse.ledger.cells import (
     Period,
     Recurrence,
 )
-from profiler.analyse.model import Stage
 from profiler.run.tables import GARBAGE_COLLECTION, LINE_OF, CallKind, StageKind
 from tests.fakes.programs import ROOT
 from tests.recorded.builders import MS, RunBuilder

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.finding import Cure, GainMethod
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Cure, GainMethod
 from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import US, RunBuilder
 

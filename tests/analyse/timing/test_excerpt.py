@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler.analyse.model import Timeline, TimelineLane
+from profiler.analyse.model.device import Timeline, TimelineLane
 from profiler.analyse.timing import excerpt
 from profiler.analyse.timing.excerpt import timeline_excerpt
 from profiler.report import timeline as timeline_module

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.finding import Confidence, FindingState, compare_findings
+from profiler.analyse.model.finding import Confidence, FindingState, compare_findings
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.files import compare_texts
 from profiler.check.model import (

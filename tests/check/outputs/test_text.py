@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import profiler
-from profiler.analyse.finding import Confidence, Finding, RuleText
-from profiler.analyse.model import Analysis, Comparison, Measure, Side
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison, Side
+from profiler.analyse.model.finding import Confidence, Finding, RuleText
+from profiler.analyse.model.measures import Measure
 from profiler.check.counters.compare import budget_warnings, compare, overall
 from profiler.check.counters.environment_key import key_differences, other_work
 from profiler.check.model import (

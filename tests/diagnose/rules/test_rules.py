@@ -10,42 +10,56 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, GainMethod, Place, RuleText
-from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner, Recurrence
-from profiler.analyse.ledger.cells import Period as LedgerPeriod
-from profiler.analyse.model import (
-    AFTER_OPTIMIZER,
-    MARKED_DATA,
-    Analysis,
-    BatchCurve,
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import (
     CallSite,
     DevicePart,
     HostState,
     IdleBlame,
-    InputPart,
+    SiteOrigin,
+)
+from profiler.analyse.model.finding import (
+    Confidence,
+    Finding,
+    GainMethod,
+    Place,
+    RuleText,
+)
+from profiler.analyse.model.host import (
+    AFTER_OPTIMIZER,
     LibraryFunction,
     LineCost,
-    LoaderSettings,
-    LoaderUse,
-    Measure,
     OperatorLine,
     Period,
     Phase,
     Preparation,
-    RankActivity,
-    RankLedger,
-    SiteOrigin,
     SpikeLine,
     Spikes,
     Stage,
     StageCost,
     StageTime,
-    Straggler,
     TableGradient,
     ThreadActivity,
     ThreadState,
     UnmeasuredPeriod,
 )
+from profiler.analyse.model.input import (
+    MARKED_DATA,
+    BatchCurve,
+    InputPart,
+    LoaderSettings,
+    LoaderUse,
+)
+from profiler.analyse.model.ledger import (
+    MAIN,
+    Cell,
+    Ledger,
+    Owner,
+    Recurrence,
+)
+from profiler.analyse.model.ledger import Period as LedgerPeriod
+from profiler.analyse.model.measures import Measure
+from profiler.analyse.model.ranks import RankActivity, RankLedger, Straggler
 from profiler.core.errors import Notice
 from profiler.diagnose.board import Board, Rest
 from profiler.diagnose.findings import find, with_growth

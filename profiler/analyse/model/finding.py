@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
-from profiler.analyse.ledger.cells import Period
+from profiler.analyse.model.ledger import Period
 from profiler.core.errors import Notice
 from profiler.run.model import Site
 
