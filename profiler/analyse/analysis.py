@@ -8,8 +8,10 @@ from typing import Final
 
 import numpy as np
 
+from profiler.analyse.figures import flame_graph
 from profiler.analyse.intervals import Floats
-from profiler.analyse.ledger.build import DeviceRecord, RankRecord, make_ledger
+from profiler.analyse.ledger import DeviceRecord, make_ledger
+from profiler.analyse.ledger_steps import RankRecord
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.device import IdleBlame
 from profiler.analyse.model.host import LineCost
@@ -21,7 +23,6 @@ from profiler.analyse.model.measures import (
     Topic,
 )
 from profiler.analyse.model.ranks import RankLedger
-from profiler.analyse.one_off import one_offs, set_apart
 from profiler.analyse.rank_ledger import (
     MAY_BE_WAITS,
     MAY_WAIT_FOR_DEVICE,
@@ -31,9 +32,8 @@ from profiler.analyse.rank_ledger import (
     with_rank_waits,
 )
 from profiler.analyse.ranks import RankSteps, rank_steps
-from profiler.analyse.replay.replay import Replay
+from profiler.analyse.replay import Replay
 from profiler.analyse.sampling.attribute import host_time
-from profiler.analyse.sampling.flame import flame_graph
 from profiler.analyse.sampling.lines import (
     library_functions,
     line_costs,
@@ -44,27 +44,36 @@ from profiler.analyse.sampling.lines import (
 )
 from profiler.analyse.sampling.phases import phases
 from profiler.analyse.sampling.places import find_driver, preparation
-from profiler.analyse.sampling.spikes import spikes
+from profiler.analyse.sampling.spikes import one_offs, set_apart, spikes
 from profiler.analyse.sampling.stacks import Stacks, has_hooked_steps
 from profiler.analyse.sampling.stages import stage_costs, stage_spans, stage_times
 from profiler.analyse.sampling.threads import thread_activities
-from profiler.analyse.timing.breakdown import NO_OPERATORS, Strip, breakdown, within_blocked
-from profiler.analyse.timing.counters import call_sites, counters, gauges, steady_launches
-from profiler.analyse.timing.device import (
+from profiler.analyse.timing.breakdown import (
+    NO_OPERATORS,
+    Strip,
+    breakdown,
     device_breakdown,
     device_parts,
     device_warnings,
     float32_product_share,
     kernel_times,
     no_queue_reason,
+    within_blocked,
 )
-from profiler.analyse.timing.host_timeline import CODE, HostTimeline
+from profiler.analyse.timing.counters import (
+    batch_curve,
+    call_sites,
+    counted_unit,
+    counters,
+    gauges,
+    steady_launches,
+    throughput,
+)
+from profiler.analyse.timing.host_timeline import CODE, HostTimeline, full_timeline, memory_fills
 from profiler.analyse.timing.idle import idle_blame, split_off_core
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
 from profiler.analyse.timing.resources import peak_share, recording_seconds, resources, series
 from profiler.analyse.timing.scheduler import step_delays, waits_without_core
-from profiler.analyse.timing.throughput import batch_curve, counted_unit, throughput
-from profiler.analyse.timing.trace_timeline import full_timeline, memory_fills
 from profiler.analyse.timing.warnings import contradictions, run_warnings
 from profiler.analyse.window import (
     LEVEL_LIGHT,

@@ -39,7 +39,7 @@ class ReportCommand:
         directory: Path = args.directory or newest_run()
         run = load(directory)
         if run.info.is_counted:
-            from profiler.analyse.timing.counters import run_counts
+            from profiler.analyse.timing.counts import run_counts
 
             text = counts_rendered(run_counts(run), args.format)
         else:

@@ -78,7 +78,7 @@ class RunCommand:
                     print(f"profiler: the program {reason}", file=sys.stderr)
                     code = code or Exit.USAGE
                 elif run.info.is_counted:
-                    from profiler.analyse.timing.counters import run_counts
+                    from profiler.analyse.timing.counts import run_counts
                     from profiler.report.count_text import print_counts
 
                     print_counts(run_counts(run))

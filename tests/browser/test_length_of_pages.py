@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from profiler import compare, read
-from profiler.analyse.compare.comparison import SideRuns
-from profiler.analyse.compare.comparison import compare as compare_sides
+from profiler.analyse.comparison import SideRuns
+from profiler.analyse.comparison import compare as compare_sides
 from profiler.analyse.model.comparison import Comparison
 from profiler.commands.compare import PAIR
 from profiler.diagnose.comparison import diagnose_comparison

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.compare.comparison import SideRuns, compare
+from profiler.analyse.comparison import SideRuns, compare
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.comparison import Mismatch
 from profiler.core.errors import Notice

@@ -12,7 +12,7 @@ import pytest
 import profiler
 from profiler.__main__ import main
 from profiler.analyse.model.device import RunCounts, SiteCount
-from profiler.analyse.timing.counters import run_counts, site_counts
+from profiler.analyse.timing.counts import run_counts, site_counts
 from profiler.report.count_text import count_lines, counts_json
 from profiler.report.write import counts_rendered
 from profiler.run.tables import CountKind

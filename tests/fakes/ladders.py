@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.analyse.compare.comparability import SideRuns
+from profiler.analyse.comparability import SideRuns
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.measures import Measure
 from profiler.run.model import RunInfo

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.timing.counters import run_counts
+from profiler.analyse.timing.counts import run_counts
 from profiler.report.count_text import count_lines, counts_json
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, RunBuilder

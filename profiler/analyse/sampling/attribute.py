@@ -31,12 +31,19 @@ from profiler.analyse.intervals import Floats
 from profiler.analyse.model.measures import HOST_CATEGORIES, MIN_SAMPLES, UNATTRIBUTED
 from profiler.analyse.sampling.frames import BACKWARD
 from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples, native_category
-from profiler.analyse.sampling.stacks import DIVIDED, FIXED, NUMBER, Numbers, Stacks, has_hooked_steps, stratum_times
+from profiler.analyse.sampling.stacks import (
+    DIVIDED,
+    FIXED,
+    NUMBER,
+    Numbers,
+    Stacks,
+    has_hooked_steps,
+    stratum_times,
+)
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Strip, recorded_strip, take_core, take_stalls
-from profiler.analyse.timing.host_timeline import CODE, HostTimeline
+from profiler.analyse.timing.host_timeline import CODE, HostTimeline, full_timeline
 from profiler.analyse.timing.scheduler import step_delays, waits_without_core
-from profiler.analyse.timing.trace_timeline import full_timeline
 from profiler.analyse.window import NS_PER_S, Window, device_kind
 from profiler.core.errors import Notice
 from profiler.run.model import Run

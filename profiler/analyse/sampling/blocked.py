@@ -13,7 +13,6 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Floats, Intervals, Times, times
 from profiler.analyse.sampling.frames import Stack
 from profiler.analyse.sampling.stacks import (
-    COINCIDENT,
     USUAL_PERIOD_S,
     WEIGHTED_TOGETHER,
     WINDOWS,
@@ -23,7 +22,14 @@ from profiler.analyse.sampling.stacks import (
     gil_windows,
     sample_ns,
 )
-from profiler.analyse.statistics import Batches, covered_in_batches, ratio_interval, share_interval, sum_in_batches
+from profiler.analyse.statistics import (
+    COINCIDENT,
+    Batches,
+    covered_in_batches,
+    ratio_interval,
+    share_interval,
+    sum_in_batches,
+)
 from profiler.analyse.timing.scheduler import other_threads
 from profiler.analyse.window import NS_PER_S, Window, named_rows, process_rows, thread_rows
 from profiler.core.samples import BLOCKED_IN, THREAD_NAME, BlockedIn

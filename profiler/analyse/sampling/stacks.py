@@ -47,9 +47,6 @@ from profiler.run.tables import OPERATORS, CallKind
 
 PERIOD: Final = "stacks.period_s"
 WINDOWS: Final = "stacks.gil_window_s"
-COINCIDENT: Final = 0.6
-"""Share of the measured time from which windows of the GIL's holder lie beside those of all threads: in runs in which
-they alternated, they covered at most 0.5."""
 _LOW_RATE: Final = 3.0
 """A window whose samples stand for so many times the time of those of a later window has a low rate. Before the first
 step stacks are sampled 8 times a second, then up to 70 times in a burst, and after it 20 times."""

@@ -33,9 +33,8 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Indices, Intervals, Overlaps, Times, complement, overlaps, times
 from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
 from profiler.analyse.model.measures import HOST_CATEGORIES, LEAST_STEPS, UNATTRIBUTED
-from profiler.analyse.timing.device import busy_intervals
-from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, SUBMITTING, HostTimeline
-from profiler.analyse.timing.trace_timeline import FRAME
+from profiler.analyse.timing.breakdown import busy_intervals
+from profiler.analyse.timing.host_timeline import CODE, FRAME, RECORDING, REGION, SUBMITTING, HostTimeline
 from profiler.analyse.window import Window, process_rows
 from profiler.run.model import Run
 from profiler.run.tables import CallKind

@@ -35,11 +35,12 @@ from profiler.analyse.model.input import (
     LoaderSettings,
     LoaderUse,
 )
-from profiler.analyse.model.measures import Measure
+from profiler.analyse.model.measures import MIN_SAMPLES, Measure
+from profiler.analyse.timing.host_timeline import is_operator
 from profiler.analyse.timing.resources import free_cores
-from profiler.analyse.timing.throughput import making_waits
-from profiler.analyse.timing.trace_timeline import is_operator
+from profiler.analyse.timing.scheduler import thread_time
 from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, process_rows, select, thread_rows
+from profiler.core.samples import BLOCKED_IN, BlockedIn
 from profiler.run.filter import group_rows
 from profiler.run.model import Run, Site, StepKind, Table
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
@@ -354,3 +355,35 @@ class _RegionSites:
             last = np.searchsorted(same_name["begin"], rows["begin"][regions], "right") - 1
             sites[regions] = np.where(last >= 0, same_name["site"][np.maximum(last, 0)], -1)
         return sites
+
+
+_MAKING: Final = ("dataset", "dataset map", "collate")
+
+
+def making_waits(run: Run, window: Window, threads: Iterable[tuple[int, int]]) -> tuple[float, float] | None:
+    """The shares of the time in which these threads (process and thread) make batches that they wait for files, and
+    for sockets; None with too few samples. Time in which they wait for a core is not part of it: other programs would
+    make it longer."""
+    files = sockets = whole = 0.0
+    count = 0
+    samples, regions = named_rows(run, run.samples, BLOCKED_IN), named_rows(run, run.regions, *_MAKING)
+    for pid, tid in threads:
+        making = select(regions, (regions["pid"] == pid) & (regions["tid"] == tid))
+        mine = samples[(samples["pid"] == pid) & (samples["tid"] == tid)]
+        mine = mine[window.step_rows(mine["time"]) >= 0]
+        at = mine["time"]
+        inside = covered_within(union(making["begin"], making["end"]), at, at + 1) > 0
+        values = mine["value"][inside].astype(np.int64)
+        runnable = int((values == BlockedIn.NOTHING).sum())
+        count += len(values)
+        whole += len(values) - runnable * _core_wait(run, window, pid, tid)
+        files += int((values == BlockedIn.FILE).sum())
+        sockets += int((values == BlockedIn.SOCKET).sum())
+    return (files / whole, sockets / whole) if count >= MIN_SAMPLES and whole else None
+
+
+def _core_wait(run: Run, window: Window, pid: int, tid: int) -> float:
+    """The share of the time in which a thread could run that it waits for a core; 0 if that was not sampled."""
+    clocks = thread_time(run, pid, tid, window.spans)
+    could_run = clocks.on_core + clocks.runnable if clocks else 0.0
+    return clocks.runnable / could_run if clocks and could_run else 0.0

@@ -10,10 +10,9 @@ import numpy as np
 from profiler.analyse.intervals import Floats, Times, covered_within, overlaps, times
 from profiler.analyse.model.comparison import WITHOUT_CORE
 from profiler.analyse.model.measures import Measure, Series
-from profiler.analyse.timing.counters import counter_sums, gauge_per_step
-from profiler.analyse.timing.device import busy_by_device, no_queue_reason
+from profiler.analyse.timing.breakdown import busy_by_device, no_queue_reason
+from profiler.analyse.timing.counters import counted_unit, counter_sums, gauge_per_step
 from profiler.analyse.timing.scheduler import STEAL, time_without_core
-from profiler.analyse.timing.throughput import counted_unit
 from profiler.analyse.window import (
     NS_PER_S,
     Window,

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import intersect, overlaps, times
 from profiler.analyse.statistics import variation
+from profiler.analyse.timing.breakdown import busy_intervals, no_queue_reason
 from profiler.analyse.timing.counters import calls_in_steps, counter_sums
-from profiler.analyse.timing.device import busy_intervals, no_queue_reason
 from profiler.analyse.timing.host_timeline import RECORDING
 from profiler.analyse.timing.resources import BUSY, LACKED, mean_within, other_load
 from profiler.analyse.timing.scheduler import STEAL

@@ -19,7 +19,7 @@ from profiler.analyse.timing.counters import (
     counter_sums,
     uncounted_on_cpu,
 )
-from profiler.analyse.timing.periods import (
+from profiler.analyse.timing.counts import (
     BACKWARD,
     LASTING,
     CountedPeriod,

@@ -185,7 +185,7 @@ def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
     if not sides or not sides[BASE].runs or not sides[CANDIDATE].runs:
         return None
     from profiler import read
-    from profiler.analyse.compare.comparison import SideRuns, compare
+    from profiler.analyse.comparison import SideRuns, compare
     from profiler.diagnose.comparison import diagnose_comparison
     from profiler.report.comparison_text import with_comparison_verdict
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, TextIO
 
-from profiler.analyse.changepoints import ALPHA, MIN_RESULTS, Shift
+from profiler.analyse.statistics import ALPHA, MIN_RESULTS, Shift
 from profiler.check.history import WORKERS, Entry, History, HistorySeries, all_series
 from profiler.check.model import FAIL, PASS, STATES
 from profiler.check.outputs import format as fmt

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.compare.comparison import SideRuns, compare
+from profiler.analyse.comparison import SideRuns, compare
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.host import LineCost
 from profiler.analyse.model.measures import Measure

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from profiler import marks
-from profiler.analyse.compare.comparability import SideRuns, compare_results
+from profiler.analyse.comparability import SideRuns, compare_results
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.comparison import ResultComparison
 from profiler.run import store

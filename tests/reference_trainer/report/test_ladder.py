@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.compare.comparison import compare
+from profiler.analyse.comparison import compare
 from profiler.analyse.model.finding import (
     Confidence,
     Finding,

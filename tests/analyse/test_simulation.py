@@ -8,7 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler.analyse.replay.simulation import EARLIER, NOTHING, Schedule, simulate
+from profiler.analyse.simulation import (
+    EARLIER,
+    NOTHING,
+    Schedule,
+    simulate,
+)
 
 SEEDS = range(60)
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.analysis import analyse
+from profiler.analyse.figures import MAX_DEPTH, flame_difference
 from profiler.analyse.model.host import FlameNode
 from profiler.analyse.model.measures import Topic
-from profiler.analyse.sampling.flame import MAX_DEPTH, flame_difference
 from profiler.run.model import Site
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, RunBuilder, timeline

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from profiler.analyse.timing.counters import call_sites, site_counts
+from profiler.analyse.timing.counters import call_sites
+from profiler.analyse.timing.counts import site_counts
 from profiler.analyse.window import measured_window
 from profiler.run.tables import CallKind, CountKind
 from tests.recorded.builders import MS, RunBuilder

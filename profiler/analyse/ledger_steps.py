@@ -1,12 +1,10 @@
-"""Makes the ledger of a run: gives all time of each stepping thread, and of the device, to cells.
+"""Gives the time of the measured steps of a rank to cells: what took how long, whose and where.
 
 Two sources describe the measured steps. Records and clocks tell how long each kind of time takes (the strip). Stack
 samples tell how long each line takes. A cell needs both. So the samples keep the time that they give to each line, and
 they get the kinds of the strip: a kind of which they have too much gives some, line by line, to kinds of which they
 have too little. `Ledger.moved` tells how much that was. What no sample shows becomes cells without a line. Calls with a
 line were recorded exactly, so they replace the samples of their kinds.
-
-Outside of the measured steps nothing but samples tells what ran.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,58 +20,48 @@ import numpy.typing as npt
 from profiler.analyse.intervals import (
     Floats,
     Intervals,
-    complement,
     covered_within,
     intersect,
     overlaps,
-    subtract,
     union,
 )
-from profiler.analyse.ledger.origins import Origin, origin_of
-from profiler.analyse.model.device import IdleBlame
 from profiler.analyse.model.host import INTERRUPTIONS, Stage
 from profiler.analyse.model.input import InputPart
 from profiler.analyse.model.ledger import (
-    DEVICE,
     GARBAGE_KIND,
     IMPORT_KIND,
     MAIN,
     NOT_RECORDED,
     RECORDER_KIND,
     Cell,
-    Ledger,
     Owner,
     Period,
-    Quartiles,
     Recurrence,
 )
 from profiler.analyse.model.measures import (
     CORELESS_CATEGORIES,
     HOST_CATEGORIES,
     LEAST_STEPS,
-    UNATTRIBUTED,
     WAIT_CATEGORIES,
-    Measure,
 )
 from profiler.analyse.sampling.frames import BETWEEN, CHECKPOINT
 from profiler.analyse.sampling.lines import ShareError, most_frequent
-from profiler.analyse.sampling.phases import exact_phases, sampled_phases
+from profiler.analyse.sampling.phases import sampled_phases
 from profiler.analyse.sampling.shares import ClassifiedSamples, calls_by_line
 from profiler.analyse.sampling.spikes import long_steps
-from profiler.analyse.sampling.stacks import FIXED, Stacks, has_hooked_steps, sample_ns
-from profiler.analyse.sampling.stages import WELL_SAMPLED, StageSpans
-from profiler.analyse.statistics import share_interval
+from profiler.analyse.sampling.stacks import (
+    Stacks,
+    has_hooked_steps,
+)
+from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.timing.breakdown import Strip
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, HostTimeline
 from profiler.analyse.timing.resources import recording_seconds
-from profiler.analyse.timing.scheduler import step_delays
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
-from profiler.run.code_origin import LIBRARY, TORCH, code_owner
-from profiler.run.model import Run, Site
-from profiler.run.tables import GARBAGE_COLLECTION, LINE_OF, ONE_OFF
+from profiler.run.code_origin import LIBRARY, TORCH, USER, code_owner
+from profiler.run.model import Site
+from profiler.run.tables import GARBAGE_COLLECTION, LINE_OF
 
-LEAST_TO_GROW: Final = 60
-"""Steps from which their thirds tell whether steps grow. A choice: twenty steps in each."""
 MOSTLY: Final = 0.8
 """Share of a cell's samples that must lie in long steps for it to occur in these only. A choice: the clock of the
 sampler is accurate to milliseconds."""
@@ -91,15 +79,47 @@ _EXACT: Final = tuple(CODE[name] for name in ("sync", "copy", "launch"))
 _LINELESS: Final = (*CORELESS_CATEGORIES, RECORDER_KIND)
 _WORK: Final = ("python", "framework", "compute")
 _OWNERS: Final = {TORCH: Owner.TORCH, LIBRARY: Owner.LIBRARY}
-_NOWHERE: Final = Origin(Owner.UNKNOWN, "", None, "")
 
 
-T = TypeVar("T")
-_Sums = defaultdict[T, float]
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose code a stack runs."""
+
+    owner: Owner
+    package: str
+    place: Site | None
+    function: str
+    """The innermost function below the place, as its module and name, of a library its own; empty: the place itself."""
+    called_by: str = ""
+    """The time is in a library: the innermost function of another library that calls it; empty: none does."""
+    registered_at: Site | None = None
+    """The time is in a hook: the user's line that registered it. None: it is the place itself, there is no hook, or the
+    line is not known."""
+
+    def without_functions(self) -> Origin:
+        """The origin without what may differ between stacks of the same library at the same place."""
+        return Origin(self.owner, self.package, self.place, "")
 
 
-def _sums() -> _Sums[Any]:
-    return defaultdict(float)
+NOWHERE: Final = Origin(Owner.UNKNOWN, "", None, "")
+
+
+def origin_of(stacks: Stacks, number: int) -> Origin:
+    """The origin of a stack."""
+    stack = stacks[number]
+    place = stacks.relative(stack.site) if stack.owner == USER else None
+    if stack.imports:
+        return Origin(Owner.IMPORT, stack.imports, place, "")
+    registered = stacks.registration(number)
+    if registered is not None and place is not None and registered.place == place.place:
+        registered = None
+    if place is None:
+        return Origin(Owner.LAUNCHER if stack.site.file else Owner.UNKNOWN, "", None, stack.calls)
+    if stack.package:
+        return Origin(Owner.LIBRARY, stack.package, place, stack.inside, stack.called_by, registered)
+    if stack.calls_torch:
+        return Origin(Owner.TORCH, "", place, stack.calls, "", registered)
+    return Origin(Owner.PYTHON if stack.calls else Owner.USER, "", place, stack.calls, "", registered)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -115,150 +135,10 @@ class RankRecord:
     """The parts of its input, which were recorded with their lines."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class DeviceRecord:
-    """What the analysis found out about the device of the rank that stands for the run."""
-
-    window: Window
-    """Its steps."""
-    breakdown: Mapping[str, Measure]
-    """Seconds per step by category."""
-    idle: Sequence[IdleBlame]
-    """Its idle time by what the host did meanwhile; empty: it has no queue, or its activities were not recorded."""
-
-
-class _Amount(NamedTuple):
-    """Seconds with the ends of their interval, and the stack samples that show them."""
-
-    seconds: float
-    low: float
-    high: float
-    samples: float = 0.0
-
-
-def _exactly(seconds: float) -> _Amount:
-    return _Amount(seconds, seconds, seconds)
-
-
-def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, device: DeviceRecord) -> Ledger:
-    """The ledger of a run.
-
-    :param analysed: the measured window of the rank that stands for the run.
-    """
-    run = stacks.run
-    is_unseen = run.step is not None and run.step.is_whole_run
-    cells, wall = list[Cell](), dict[tuple[int, str, Period], float]()
-    moved, active = dict[int, float](), dict[int, float]()
-    for record in ranks:
-        window = record.window if len(record.window) else _main_thread(run, record.window)
-        if len(record.window):
-            period = Period.UNSEEN if is_unseen else Period.STEPS
-            found, share = _Steps(stacks, record, period).cells()
-            cells += found
-            wall[window.rank, MAIN, period] = window.wall_ns / NS_PER_S
-            moved[window.rank] = share
-            clock = stacks.thread_time(window)
-            if clock is not None:
-                active[window.rank] = (clock.on_core + clock.runnable) / NS_PER_S
-        for period, spans in _other_periods(run, window):
-            cells += _sampled_cells(stacks, window, period, spans)
-            wall[window.rank, MAIN, period] = spans.measure() / NS_PER_S
-    measured = Period.UNSEEN if is_unseen else Period.STEPS
-    of_device = [replace(cell, period=measured) for cell in _device_cells(device, analysed.rank)]
-    if of_device:
-        wall[analysed.rank, DEVICE, measured] = device.window.wall_ns / NS_PER_S
-    cells = sorted((*cells, *of_device), key=lambda cell: -cell.seconds)
-    steps = {MAIN: len(analysed), DEVICE: len(device.window)}
-    usual = () if is_unseen else _usual(run, analysed)
-    of_analysed = next((each for each in ranks if each.window is analysed), None)
-    phases = _usual_phases(run, analysed, of_analysed) if usual and of_analysed else {}
-    return Ledger(tuple(cells), wall, moved, active, steps, usual=usual, usual_phases=phases, rank=analysed.rank)
-
-
-def _usual(run: Run, window: Window) -> Quartiles:
-    """`Ledger.usual`."""
-    delays = step_delays(run, window) if len(window) >= LEAST_TO_GROW else None
-    return () if delays is None else _quartiles(window.wall - delays)
-
-
-def _quartiles(ns: npt.NDArray[Any]) -> Quartiles:
-    """Quartiles, so that neither rare work nor a short disturbance counts."""
-    thirds = np.array_split(ns, 3)
-    low, middle, high = (np.array([np.percentile(third, at) for third in thirds]) / NS_PER_S for at in (25, 50, 75))
-    return tuple(zip(low.tolist(), middle.tolist(), high.tolist(), strict=True))
-
-
-def _usual_phases(run: Run, window: Window, record: RankRecord) -> dict[str, Quartiles]:
-    """`Ledger.usual_phases`."""
-    if record.host is None:
-        return {}
-    spans = exact_phases(run, window, record.host, record.stages)
-    ns = {name: covered_within(each, window.begin, window.end) for name, each in spans.items() if len(each)}
-    ns[""] = window.wall - np.sum([*ns.values(), np.zeros(len(window))], axis=0)
-    return {name: _quartiles(each) for name, each in ns.items()}
-
-
-def _main_thread(run: Run, window: Window) -> Window:
-    """An empty window of the main thread with most samples, in a run without a step."""
-    main = run.stacks[run.stacks["pid"] == run.stacks["tid"]]
-    pids, counts = np.unique(main["pid"], return_counts=True)
-    pid = int(pids[np.argmax(counts)]) if len(pids) else 0
-    return replace(window, pid=pid, tid=pid)
-
-
-def _other_periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals]]:
-    """The time of a thread outside of its measured steps."""
-    steps, samples = thread_rows(run.steps, window), thread_rows(run.stacks, window)
-    ends = [int(rows["end"].max()) for rows in (steps, samples) if len(rows)]
-    begin, end = run.info.begin, max((run.info.end or 0, *ends))
-    if run.is_trace or not begin:
-        begin = min([int(rows["begin"].min()) for rows in (steps, samples) if len(rows)], default=end)
-    nothing = union([], [])
-    if not len(window):
-        parts = {Period.UNSEEN: union([begin], [end])}
-    else:
-        first, last = int(window.begin.min()), int(window.end.max())
-        apart = steps[steps["warmup"] == ONE_OFF]
-        one_off = union(apart["begin"], apart["end"]) if len(apart) else nothing
-        between = intersect(complement(window.spans, first, last), union([first], [last]))
-        parts = {
-            Period.BEFORE: subtract(union([begin], [first]), one_off),
-            Period.ONE_OFF: one_off,
-            Period.BETWEEN: subtract(between, one_off),
-            Period.AFTER: subtract(union([last], [end]), one_off),
-        }
-    yield from ((period, spans) for period, spans in parts.items() if len(spans))
-
-
-def _sampled_cells(stacks: Stacks, window: Window, period: Period, spans: Intervals) -> Iterator[Cell]:
-    """The cells of a period of which only samples tell what ran."""
-    samples = thread_rows(stacks.run.stacks, window)
-    ns = sample_ns(samples, spans)
-    samples, ns = samples[ns > 0], ns[ns > 0]
-    total, sampled, n = float(spans.measure()), float(ns.sum()), stacks.sample_count(samples, ns)
-    scale = total / sampled if sampled >= WELL_SAMPLED * total else 1.0
-    groups: defaultdict[tuple[str, Origin], list[tuple[int, float]]] = defaultdict(list)
-    is_blocked = (samples["active"] == 0).astype(np.int64)
-    keys, row = np.unique(2 * samples["stack"].astype(np.int64) + is_blocked, return_inverse=True)
-    for key, amount in zip(keys.tolist(), np.bincount(row, ns, len(keys)).tolist(), strict=True):
-        origin = origin_of(stacks, key // 2)
-        kind = _kind(_sampled_kind(stacks, key // 2, bool(key % 2)), origin)
-        groups[kind, origin.without_functions()].append((key // 2, amount))
-    when = Recurrence.ONCE if period is Period.ONE_OFF else Recurrence.OUTSIDE
-    for (kind, origin), parts in groups.items():
-        amount = sum(part for _, part in parts)
-        share, whole = amount / sampled, sampled * scale / NS_PER_S
-        low, high = share_interval(share, n)
-        of_cell = _Amount(share * whole, low * whole, high * whole, n * share)
-        yield _cell(window.rank, period, kind, _named(stacks, origin, parts), of_cell, recurrence=when)
-    rest = (total - sampled * scale) / NS_PER_S
-    if rest > 0:
-        yield _cell(window.rank, period, UNATTRIBUTED, _NOWHERE, _exactly(rest), recurrence=when)
-
-
-def _named(stacks: Stacks, origin: Origin, parts: Iterable[tuple[int, float]]) -> Origin:
+def named_origin(stacks: Stacks, origin: Origin, parts: Iterable[tuple[int, float]]) -> Origin:
     """The origin of these stacks with the function that takes most of their time, and with what leads to most of it."""
-    functions, callers, lines = _sums(), _sums(), _sums()
+    functions, callers = defaultdict[str, float](float), defaultdict[str, float](float)
+    lines = defaultdict[Site | None, float](float)
     for number, amount in parts:
         found = origin_of(stacks, number)
         functions[found.function] += amount
@@ -270,61 +150,30 @@ def _named(stacks: Stacks, origin: Origin, parts: Iterable[tuple[int, float]]) -
     return replace(origin, function=most_frequent(functions), called_by=called_by, registered_at=registered_at)
 
 
-def _kind(category: str, origin: Origin) -> str:
+def kind_at(category: str, origin: Origin) -> str:
     """The kind of a category at a place."""
     is_wait = category in (*WAIT_CATEGORIES, RECORDER_KIND) and category != "ranks"  # imported code of that library
     return IMPORT_KIND if origin.owner is Owner.IMPORT and not is_wait else category
 
 
-def _sampled_kind(stacks: Stacks, number: int, is_blocked: bool) -> str:
-    """The kind of time that a stack shows by itself."""
-    stack = stacks[number]
-    if stacks.in_recorder[number] or stack.is_recorder:
-        return RECORDER_KIND
-    if named := stack.category or FIXED.get(stack.stratum, ""):
-        return named
-    if is_blocked:
-        return "waiting"
-    return "compute" if stack.in_torch else "python"
-
-
-def _cell(
-    rank: int, period: Period, kind: str, origin: Origin, amount: _Amount, *, recurrence: Recurrence, activity: str = ""
+def make_cell(
+    rank: int, period: Period, kind: str, origin: Origin, amounts: Sequence[float], *, when: Recurrence
 ) -> Cell:
+    """Make a cell of a stepping thread.
+
+    :param amounts: seconds with the ends of their interval and the stack samples that show them, or only exact seconds.
+    """
     if kind in _LINELESS:
         origin = Origin(Owner.RECORDER if kind == RECORDER_KIND else Owner.OTHERS, "", None, "")
+    seconds, low, high, samples = amounts if len(amounts) > 1 else (*amounts, *amounts, *amounts, 0.0)
     return Cell(
-        rank, MAIN, period, activity, kind, origin.owner, origin.package, origin.place, origin.function, recurrence,
-        every=0.0, seconds=amount.seconds, low=amount.low, high=amount.high, samples=amount.samples,
-        called_by=origin.called_by, registered_at=origin.registered_at,
+        rank, MAIN, period, "", kind, origin.owner, origin.package, origin.place, origin.function, when, 0.0,
+        seconds, low, high, samples, called_by=origin.called_by, registered_at=origin.registered_at,
     )  # fmt: skip
 
 
-def _device_cells(device: DeviceRecord, rank: int) -> Iterator[Cell]:
-    """What the device did, and its idle time by what the host did meanwhile."""
-    if not device.idle:
-        return
-    steps = len(device.window)
-    when = Recurrence.EACH if steps >= LEAST_STEPS else Recurrence.UNKNOWN
-
-    def cell(kind: str, per_step: float, row: IdleBlame | None = None) -> Cell:
-        seconds = per_step * steps
-        activity = row.state.name.lower().replace("_", " ") if row else ""
-        how_often = Recurrence.ONCE if row and row.is_once else when
-        return Cell(
-            rank, DEVICE, Period.STEPS, activity, kind, Owner.USER if row and row.site else Owner.UNKNOWN, "",
-            row.site if row else None, row.subject if row else "", how_often, 0.0, seconds, seconds, seconds, 0.0,
-        )  # fmt: skip
-
-    for name, measure in device.breakdown.items():
-        if name != "idle" and measure.value:
-            yield cell(f"device {name}", measure.value)
-    for row in device.idle:
-        yield cell(f"idle: {row.category}", row.seconds_per_step, row)
-
-
-class _Steps:
-    """The measured steps of one rank, on the way to their cells."""
+class StepCells:
+    """Makes the cells of the measured steps of one rank."""
 
     def __init__(self, stacks: Stacks, record: RankRecord, period: Period) -> None:
         self._stacks, self._record, self._period = stacks, record, period
@@ -338,7 +187,7 @@ class _Steps:
         strip, samples = self._record.strip, self._record.samples
         if strip is None:
             seconds = self._window.wall_ns / NS_PER_S
-            return [self._cell(NOT_RECORDED, _NOWHERE, seconds)], 0.0
+            return [self._cell(NOT_RECORDED, NOWHERE, seconds)], 0.0
         totals = strip.ns.sum(axis=0).astype(np.float64)
         cells, explained = self._recorded(totals)
         rest, moved = totals - explained, 0.0
@@ -348,49 +197,50 @@ class _Steps:
             rows, rest, moved = with_kinds(rows, rest)
             cells += self._sampled(samples, rows)
         cells += [
-            self._cell(HOST_CATEGORIES[code], _NOWHERE, rest[code] / NS_PER_S)
+            self._cell(HOST_CATEGORIES[code], NOWHERE, rest[code] / NS_PER_S)
             for code in np.flatnonzero(rest >= 1).tolist()
         ]
         cells = self._without_recording(self._with_collections(cells))
         return list(self._with_input_lines(cells)), moved / self._window.wall_ns
 
-    def _cell(self, kind: str, origin: Origin, seconds: float) -> Cell:
-        return _cell(self._window.rank, self._period, kind, origin, _exactly(seconds), recurrence=self._usual)
+    def _cell(self, kind: str, origin: Origin, *seconds: float) -> Cell:
+        return make_cell(self._window.rank, self._period, kind, origin, seconds, when=self._usual)
 
     # ------------------------------------------------------------ records with a line
 
     def _recorded(self, totals: Floats) -> tuple[list[Cell], Floats]:
         """The cells of recorded calls with a line, of a trace of all that it recorded; and their ns by kind."""
-        run, host = self._stacks.run, self._record.host
-        found: dict[tuple[int, Site | None], float] = {}
+        run, host, stacks = self._stacks.run, self._record.host, self._stacks
+
+        def origin(site: Site | None) -> Origin:
+            if site is None:
+                return NOWHERE
+            owner = _OWNERS.get(code_owner(site.file, stacks.folders), Owner.USER)
+            return Origin(owner, "", stacks.relative(site), "")
+
+        found = defaultdict[tuple[int, Site | None], float](float)
         if host is not None and run.is_trace:
-            found = self._traced(host)
+            cut = overlaps(host.segments.begin, host.segments.end, self._window.spans)
+            numbers = np.full(len(host.source), -1) if host.site is None else host.site
+            keys = np.stack([host.category[cut.left], numbers[cut.left]], axis=1)
+            pairs, row = np.unique(keys, axis=0, return_inverse=True)
+            lengths = np.bincount(row.ravel(), cut.end - cut.begin, minlength=len(pairs))
+            for (code, number), length in zip(pairs.tolist(), lengths.tolist(), strict=True):
+                found[code, run.sites[number] if number >= 0 else None] += length
         elif host is not None:
             sites = {(site.file, site.line): site for site in run.sites}
             for line, ns in calls_by_line(run, host, self._window)[0].items():
                 found |= {(code, sites[line]): float(ns[code]) for code in _EXACT if ns[code]}
             found |= self._checkpoints(host)
-        sums: _Sums[int] = _sums()
+        sums = defaultdict[int, float](float)
         for (code, _), amount in found.items():
             sums[code] += amount
         explained = np.array([min(total, sums[code]) for code, total in enumerate(totals.tolist())])
         cells = [
-            self._cell(HOST_CATEGORIES[code], self._line(site), amount * explained[code] / sums[code] / NS_PER_S)
+            self._cell(HOST_CATEGORIES[code], origin(site), amount * explained[code] / sums[code] / NS_PER_S)
             for (code, site), amount in found.items()
         ]
         return cells, explained
-
-    def _traced(self, host: HostTimeline) -> dict[tuple[int, Site | None], float]:
-        run = self._stacks.run
-        cut = overlaps(host.segments.begin, host.segments.end, self._window.spans)
-        site = np.full(len(host.source), -1) if host.site is None else host.site
-        ns: defaultdict[tuple[int, Site | None], float] = defaultdict(float)
-        keys = np.stack([host.category[cut.left], site[cut.left]], axis=1)
-        pairs, row = np.unique(keys, axis=0, return_inverse=True)
-        lengths = np.bincount(row.ravel(), cut.end - cut.begin, minlength=len(pairs))
-        for (code, number), length in zip(pairs.tolist(), lengths.tolist(), strict=True):
-            ns[code, run.sites[number] if number >= 0 else None] += length
-        return ns
 
     def _checkpoints(self, host: HostTimeline) -> dict[tuple[int, Site | None], float]:
         """ns of recorded checkpoints by line; empty where the line of one is not known: older runs have none, nor have
@@ -411,12 +261,6 @@ class _Steps:
             ns[code, run.sites[number] if number >= 0 else None] += length
         return ns
 
-    def _line(self, site: Site | None) -> Origin:
-        if site is None:
-            return _NOWHERE
-        owner = _OWNERS.get(code_owner(site.file, self._stacks.folders), Owner.USER)
-        return Origin(owner, "", self._stacks.relative(site), "")
-
     # ------------------------------------------------------------ samples
 
     def _sampled(self, samples: ClassifiedSamples, rows: Floats) -> list[Cell]:
@@ -431,14 +275,12 @@ class _Steps:
             origin = origin_of(self._stacks, number)
             for code in np.flatnonzero(ns[number] > 0).tolist():
                 kind, amount = HOST_CATEGORIES[code], float(ns[number, code])
-                if self._stacks[number].is_recorder:
-                    groups["", RECORDER_KIND, _NOWHERE].append((number, amount))
-                    continue
-                if kind in CORELESS_CATEGORIES:
-                    groups["", kind, _NOWHERE].append((number, amount))
+                if self._stacks[number].is_recorder or kind in CORELESS_CATEGORIES:
+                    kind = RECORDER_KIND if self._stacks[number].is_recorder else kind
+                    groups["", kind, NOWHERE].append((number, amount))
                     continue
                 collected = amount * float(collecting[number]) if kind in _WORK else 0.0
-                for part, name in ((amount - collected, _kind(kind, origin)), (collected, GARBAGE_KIND)):
+                for part, name in ((amount - collected, kind_at(kind, origin)), (collected, GARBAGE_KIND)):
                     if part > 0:
                         groups[activity.get(number, ""), name, origin.without_functions()].append((number, part))
         cells, members = list[Cell](), list[dict[int, float]]()
@@ -449,23 +291,17 @@ class _Steps:
             share = max(whole / self._window.wall_ns, 1e-12)
             seconds, count = amount / NS_PER_S, float(counts[numbers].sum()) * amount / whole
             high = min(seconds * (1 + above / share), self._window.wall_ns / NS_PER_S)
-            of_cell = _Amount(seconds, seconds * max(0.0, 1 - below / share), max(seconds, high), count)
-            named = _named(self._stacks, origin, parts)
-            cell = replace(self._cell(kind, named, seconds), activity=stage, **of_cell._asdict())
+            low, named = seconds * max(0.0, 1 - below / share), named_origin(self._stacks, origin, parts)
+            cell = replace(self._cell(kind, named, seconds, low, max(seconds, high), count), activity=stage)
             recurrence, every = self._recurrence(cell, parts, long)
-            callers = self._callers(parts)
+            passed = defaultdict[Site, float](float)  # the user's lines above the innermost one, by time
+            for number, part in parts:
+                for site in {*self._stacks.user_frames(number)[:-1]}:
+                    passed[site] += part
+            callers = frozenset(self._stacks.relative(site).place for site, ns in passed.items() if ns > amount / 2)
             cells.append(replace(cell, recurrence=recurrence, every=every, callers=callers))
             members.append(dict(parts))
         return _with_entries(self._stacks, cells, members)
-
-    def _callers(self, parts: Sequence[tuple[int, float]]) -> frozenset[tuple[str, int]]:
-        """The user's lines above the innermost one through which most of the time passes."""
-        sums: _Sums[Site] = _sums()
-        for number, amount in parts:
-            for site in {*self._stacks.user_frames(number)[:-1]}:
-                sums[site] += amount
-        most = sum(amount for _, amount in parts) / 2
-        return frozenset(self._stacks.relative(site).place for site, amount in sums.items() if amount > most)
 
     def _activities(self, samples: ClassifiedSamples) -> dict[int, str]:
         """The phase or the stage that each stack is mostly in."""
@@ -551,7 +387,7 @@ class _Steps:
         if not share:
             return cells
         remaining = [_scaled(cell, 1 - share) if cell.kind in _WORK else cell for cell in cells]
-        return [*remaining, self._cell(RECORDER_KIND, _NOWHERE, share * work)]
+        return [*remaining, self._cell(RECORDER_KIND, NOWHERE, share * work)]
 
 
 def _seconds(cells: Iterable[Cell], kind: str) -> float:
@@ -561,8 +397,8 @@ def _seconds(cells: Iterable[Cell], kind: str) -> float:
 def _scaled(cell: Cell, factor: float) -> Cell:
     if factor == 1.0:
         return cell
-    amount = (factor * each for each in (cell.seconds, cell.low, cell.high, cell.samples))
-    return replace(cell, **_Amount(*amount)._asdict())
+    seconds, low, high, samples = (factor * each for each in (cell.seconds, cell.low, cell.high, cell.samples))
+    return replace(cell, seconds=seconds, low=low, high=high, samples=samples)
 
 
 def with_kinds(rows: Floats, totals: Floats) -> tuple[Floats, Floats, float]:
@@ -613,8 +449,7 @@ class _LongSteps:
 
 def _with_entries(stacks: Stacks, cells: list[Cell], members: Sequence[Mapping[int, float]]) -> list[Cell]:
     """Periodic cells with the outermost line that only such steps run."""
-    rare: _Sums[int] = _sums()
-    total: _Sums[int] = _sums()
+    rare, total = defaultdict[int, float](float), defaultdict[int, float](float)
     for cell, parts in zip(cells, members, strict=True):
         for number, amount in parts.items():
             total[number] += amount

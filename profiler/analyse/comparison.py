@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from profiler.analyse.compare.comparability import (
+from profiler.analyse.comparability import (
     SideRuns,
     compare_results,
     fact_mismatches,
@@ -14,6 +14,7 @@ from profiler.analyse.compare.comparability import (
     result_mismatches,
     unstated_facts,
 )
+from profiler.analyse.figures import flame_difference
 from profiler.analyse.model.comparison import (
     ABSENT,
     GIT_COMMIT,
@@ -23,9 +24,8 @@ from profiler.analyse.model.comparison import (
 )
 from profiler.analyse.model.host import FlameDiff
 from profiler.analyse.model.measures import SAME_SIZE, Measure
-from profiler.analyse.sampling.flame import flame_difference
 from profiler.analyse.statistics import median
-from profiler.analyse.timing.throughput import counted_unit
+from profiler.analyse.timing.counters import counted_unit
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.facts import fact_rows, stated_device
 from profiler.run.model import RunInfo

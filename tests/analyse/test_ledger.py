@@ -10,7 +10,7 @@ import pytest
 
 from profiler import load
 from profiler.analyse.analysis import analyse
-from profiler.analyse.ledger.build import with_kinds
+from profiler.analyse.ledger_steps import with_kinds
 from profiler.analyse.model.host import Stage
 from profiler.analyse.model.ledger import (
     DEVICE,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.compare.comparability import MUST_BE_EQUAL, paired_ratio
-from profiler.analyse.compare.comparison import SideRuns, compare
+from profiler.analyse.comparability import MUST_BE_EQUAL, paired_ratio
+from profiler.analyse.comparison import SideRuns, compare
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.comparison import WITHOUT_CORE, Comparison, Ratio
 from profiler.analyse.model.measures import Measure

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from profiler.analyse import figures
+from profiler.analyse.figures import timeline_excerpt
 from profiler.analyse.model.device import Timeline, TimelineLane
-from profiler.analyse.timing import excerpt
-from profiler.analyse.timing.excerpt import timeline_excerpt
 from profiler.report import timeline as timeline_module
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind
@@ -55,11 +55,11 @@ def test_calls_have_their_lines_and_a_wait_is_a_part_of_its_own() -> None:
 
 
 def test_a_step_with_more_events_than_a_page_holds_begins_within_it() -> None:
-    drawn = timeline_excerpt(dense(excerpt.MAX_EVENTS + 1000, step=70 * MS))
+    drawn = timeline_excerpt(dense(figures.MAX_EVENTS + 1000, step=70 * MS))
     assert 0 < drawn.offset < 0.07
-    assert all(len(lane.begin) <= excerpt.MAX_EVENTS for lane in drawn.lanes)
-    assert len(drawn.lanes[0].begin) == excerpt.MAX_EVENTS
-    assert drawn.parts == excerpt.MAX_EVENTS + 1000
+    assert all(len(lane.begin) <= figures.MAX_EVENTS for lane in drawn.lanes)
+    assert len(drawn.lanes[0].begin) == figures.MAX_EVENTS
+    assert drawn.parts == figures.MAX_EVENTS + 1000
 
 
 @pytest.mark.parametrize(("busy", "step"), [(None, 0), (0.8, 2), (0.5, 0), (0.0, 1)])
@@ -71,7 +71,7 @@ def test_of_the_steps_of_about_median_length_one_with_the_usual_share_is_drawn(b
 
 def test_a_stretch_at_the_usual_speed_is_chosen() -> None:
     """One call of the middle of each step takes as long as all others together."""
-    calls = excerpt.MAX_EVENTS + 1000
+    calls = figures.MAX_EVENTS + 1000
     builder = RunBuilder(device="cuda")
     builder.steps(3, 140 * MS)
     begin = np.arange(3 * calls) * 10 * US
@@ -79,8 +79,8 @@ def test_a_stretch_at_the_usual_speed_is_chosen() -> None:
     builder.bulk("calls", len(begin), begin=begin, end=begin + US, kind=int(CallKind.LAUNCH), site=-1)
     builder.bulk("activities", len(begin), begin=begin + US, end=begin + 2 * US, kind=int(ActivityKind.KERNEL))
     builder.name("launch")
-    first = timeline_excerpt(builder.build(), 0.1).lanes[0].begin[: excerpt.CALLS]
-    assert first[-1] - first[0] == (excerpt.CALLS - 1) * 10 * US
+    first = timeline_excerpt(builder.build(), 0.1).lanes[0].begin[: figures.CALLS]
+    assert first[-1] - first[0] == (figures.CALLS - 1) * 10 * US
 
 
 def test_a_step_with_few_events_begins_at_its_begin() -> None:
@@ -99,7 +99,7 @@ def test_streams_have_lanes_of_their_own_and_no_part_overlaps_another() -> None:
         builder.activity(ActivityKind.H2D, 0, 1, stream=stream)
     drawn = timeline_excerpt(builder.build())
     assert [lane.name for lane in drawn.lanes[:3]] == ["host", "stream 7", "stream 20"]
-    assert len(drawn.lanes) == 1 + excerpt.MAX_STREAMS
+    assert len(drawn.lanes) == 1 + figures.MAX_STREAMS
     assert drawn.events[drawn.lanes[2].event[0]].category == "communication"
     for lane in drawn.lanes:
         assert all(end <= begin for end, begin in zip(lane.end, lane.begin[1:], strict=False))
@@ -126,7 +126,7 @@ def test_a_step_with_more_events_than_a_page_holds_is_also_drawn_as_a_whole() ->
     for number in range(3):
         begin = number * 100 * MS
         builder.region("data", begin, begin + 57 * MS)
-        for call in range(2 * excerpt.MAX_EVENTS):
+        for call in range(2 * figures.MAX_EVENTS):
             at = begin + 57 * MS + call * 5 * US
             builder.call(CallKind.LAUNCH, at, at + 1 * US)
             builder.activity(ActivityKind.KERNEL, at + 1 * US, at + 2 * US)
@@ -137,8 +137,8 @@ def test_a_step_with_more_events_than_a_page_holds_is_also_drawn_as_a_whole() ->
         "launch": pytest.approx(0.08, abs=0.002),
     }
     assert shares(drawn, drawn.whole[1]) == {"compute": pytest.approx(0.08, abs=0.002)}
-    assert len(drawn.whole[0].begin) <= excerpt.PARTS
-    assert timeline_module.PARTS == excerpt.PARTS
+    assert len(drawn.whole[0].begin) <= figures.PARTS
+    assert timeline_module.PARTS == figures.PARTS
 
 
 def shares(drawn: Timeline, lane: TimelineLane) -> dict[str, float]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.compare.comparability import fact_mismatches, unstated_facts
-from profiler.analyse.compare.comparison import SideRuns
+from profiler.analyse.comparability import fact_mismatches, unstated_facts
+from profiler.analyse.comparison import SideRuns
 from profiler.analyse.model.analysis import Analysis
 from profiler.report.text import mismatch
 from profiler.run.model import RunInfo, StepDefinition, StepKind

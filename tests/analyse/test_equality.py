@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from profiler.agent.results import describe_result
-from profiler.analyse.compare.comparability import SideRuns, compare_results, find_mismatches
-from profiler.analyse.compare.comparison import compare
+from profiler.analyse.comparability import SideRuns, compare_results, find_mismatches
+from profiler.analyse.comparison import compare
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.comparison import ResultComparison
 from profiler.report.text import mismatch, same_results, uncompared_results

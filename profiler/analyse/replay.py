@@ -13,10 +13,16 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Intervals, Times, covered_within, times, union
 from profiler.analyse.model.finding import Cure, GainMethod, Prediction
 from profiler.analyse.model.measures import HOST_CATEGORIES
-from profiler.analyse.replay.simulation import NOTHING, Schedule, Simulated, simulate
-from profiler.analyse.replay.timeline import Flags, ReplayTimeline, timeline
-from profiler.analyse.timing.host_timeline import CODE, OPERATOR, HostTimeline
-from profiler.analyse.timing.trace_timeline import FRAME
+from profiler.analyse.simulation import (
+    NOTHING,
+    Flags,
+    ReplayTimeline,
+    Schedule,
+    Simulated,
+    simulate,
+    timeline,
+)
+from profiler.analyse.timing.host_timeline import CODE, FRAME, OPERATOR, HostTimeline
 from profiler.analyse.window import Window, process_rows
 from profiler.run.model import Run, Site, StepKind
 from profiler.run.tables import ActivityKind, CallKind
