@@ -22,7 +22,6 @@ from profiler.analyse.model.comparison import (
     Extension,
     Side,
 )
-from profiler.analyse.model.host import FlameDiff
 from profiler.analyse.model.measures import SAME_SIZE, Measure
 from profiler.analyse.statistics import median
 from profiler.analyse.timing.counters import counted_unit
@@ -63,6 +62,9 @@ def compare(
     mismatches = fact_mismatches(sides, same_program=same_program) or result_mismatches(results)
     infos = [(side.light[0] if side.light else side.detail) for side in sides]
     different, same = _environment([run.info for run in infos if run is not None])
+    last = sides[-1]
+    before = base.detail.flame if base.detail else None
+    after = last.detail.flame if last.detail else None
     return Comparison(
         title=title or f"{' and '.join(side.label for side in sides[1:])} against {base.label}",
         created_at=created_at,
@@ -81,7 +83,7 @@ def compare(
             *_method(sides, pairs),
             *(Notice("text", {"text": text}) for one in extensions.values() for text in one.method_sentences()),
         ),
-        flame_diff=_flame_diff(base, sides[-1]),
+        flame_diff=flame_difference(before, after) if before and after else None,
         extensions=extensions,
         results=results,
     )
@@ -111,12 +113,6 @@ def _slowdown(side: SideRuns) -> Measure:
         return Measure(name, None, "x", reason=detail.reason or Notice("no-light-step"))
     factors = [detail.value / value for value in values]
     return Measure(name, detail.value / median(values), "x", min(factors), max(factors), len(values), "steps")
-
-
-def _flame_diff(base: SideRuns, last: SideRuns) -> FlameDiff | None:
-    before = base.detail.flame if base.detail else None
-    after = last.detail.flame if last.detail else None
-    return flame_difference(before, after) if before and after else None
 
 
 def _environment(infos: Sequence[RunInfo]) -> tuple[tuple[Row, ...], tuple[tuple[str, str], ...]]:

@@ -211,16 +211,13 @@ class _Events:
                 category = ALLOCATE
         if host.site is not None and site < 0:
             site = int(host.site[row])
-        return TimelineEvent(category, name, self._site(site))
+        return TimelineEvent(category, name, self._run.sites[site] if site >= 0 else None)
 
     def _activities(self, segments: Segments, rows: range) -> Iterator[TimelineEvent]:
         for owner in segments.owner[rows.start : rows.stop].tolist():
             activity = self._run.activities[owner]
             category = ACTIVITY_CATEGORIES[int(activity["kind"])]
             yield TimelineEvent(category, self._run.names[int(activity["name"])], None, is_device=True)
-
-    def _site(self, number: int) -> Site | None:
-        return self._run.sites[number] if number >= 0 else None
 
 
 # ---------------------------------------------------------------- flame graphs
@@ -265,7 +262,14 @@ def flame_graph(stacks: Stacks, window: Window) -> tuple[FlameNode | None, Notic
     portable = cache(stacks.portable)
     for number in np.flatnonzero(per_stack).tolist():
         frames = _without_wrappers(stacks, number, operations)
-        _add(root, map(portable, frames[:MAX_DEPTH]), int(per_stack[number]), float(positions[number]))
+        ns = int(per_stack[number])
+        root.weight += ns
+        node = root
+        for site in map(portable, frames[:MAX_DEPTH]):
+            node = node.children.setdefault((site.function, site.file), _Frame())
+            node.weight += ns
+            node.position += float(positions[number])
+            node.lines[site] = node.lines.get(site, 0) + ns
     scale = window.per_step(window.wall_ns) / root.weight
     return FlameNode("all", root.weight * scale, None, _children(root, scale, root.weight * MIN_SHARE)), None
 
@@ -294,16 +298,6 @@ def _without_wrappers(stacks: Stacks, number: int, operations: Mapping[tuple[str
     file, line = remaining[-1].file, remaining[-1].line
     name = operations.get((file, line))
     return (*remaining, Site(file, line, name)) if name else remaining
-
-
-def _add(root: _Frame, frames: Iterable[Site], weight: int, position: float) -> None:
-    root.weight += weight
-    node = root
-    for site in frames:
-        node = node.children.setdefault((site.function, site.file), _Frame())
-        node.weight += weight
-        node.position += position
-        node.lines[site] = node.lines.get(site, 0) + weight
 
 
 def _children(node: _Frame, scale: float, min_weight: float) -> tuple[FlameNode, ...]:

@@ -172,7 +172,11 @@ def _explain(
     ]
     cpu = None if steps.cpu is None else _excess(leader, list(steps.cpu)) / NS_PER_S
     category, seconds, others = _category(leader, [each.categories for each in activities], exchanged, cpu)
-    site, at_line = excess_line(leader, [_seconds_by_line(time.lines, category) for time in times_by_rank])
+    by_line = [
+        {line.site: line.categories[category] for line in time.lines if line.categories.get(category)}
+        for time in times_by_rank
+    ]
+    site, at_line = excess_line(leader, by_line)
     if (of_device := _device_category(leader, [time.device for time in times_by_rank])) is not None:
         (category, seconds, others), site = of_device, None
     if not times_by_rank[leader].is_sampled and any(time.is_sampled for time in times_by_rank):
@@ -284,10 +288,6 @@ def excess_line(leader: int, by_rank: Sequence[Mapping[Site, float]]) -> tuple[S
 
 def _function(site: Site) -> tuple[str, str]:
     return site.file, site.function
-
-
-def _seconds_by_line(lines: Iterable[LineCost], category: str) -> dict[Site, float]:
-    return {line.site: line.categories[category] for line in lines if line.categories.get(category)}
 
 
 def _without(items: Sequence[T], leader: int) -> list[T]:

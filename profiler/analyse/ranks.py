@@ -112,7 +112,11 @@ def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
     synchronous = bool(communications) or in_lockstep(windows, LOCKSTEP)
     if not len(rows) or not synchronous or run.info.level == "light":
         return RankSteps(windows, rows, synchronous, own=None, straggler=None)
-    exchange = _exchange(run, windows, rows, communications)
+    parts = [
+        communications[at].in_steps(window) if communications else _exchanges(run, window)
+        for at, window in enumerate(windows)
+    ]
+    exchange = np.stack([part[rows[:, at]] for at, part in enumerate(parts)], axis=1)
     walls = np.stack([window.wall[rows[:, at]] for at, window in enumerate(windows)], axis=1).astype(np.float64)
     if run.step is not None and run.step.kind is StepKind.WHOLE_TRACE:  # the traces began at different times
         walls[:] = walls.min(axis=1, keepdims=True)
@@ -123,12 +127,9 @@ def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
     # which rank lacks a core is no property of a rank where they outnumber the cores
     straggler = find_straggler(own - _shared_core_waits(run, windows, rows), float(walls.max(axis=1).mean()))
     outside = straggler is not None and _lead(walls - exchange, straggler) > MOST * _lead(own, straggler)
-    return RankSteps(windows, rows, synchronous, own, straggler, last, outside, walls - own, _cpu(run, windows, rows))
-
-
-def _cpu(run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats | None:
     means = np.array([window.steps["thread_cpu"][rows[:, at]].mean() for at, window in enumerate(windows)])
-    return means if device_kind(run) == "cpu" and means.min() > 0 else None
+    cpu = means if device_kind(run) == "cpu" and means.min() > 0 else None
+    return RankSteps(windows, rows, synchronous, own, straggler, last, outside, walls - own, cpu)
 
 
 def _lead(ns: Floats, leader: int) -> float:
@@ -165,20 +166,6 @@ def _shared_core_waits(run: Run, windows: Sequence[Window], rows: npt.NDArray[np
             delays = step_delays(run, window)
             waits[:, at] = 0.0 if delays is None else delays[rows[:, at]]
     return waits
-
-
-def _exchange(
-    run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64], communications: Sequence[_Communication]
-) -> Floats:
-    """ns in which each rank exchanged data in each common step (steps x ranks).
-
-    :param communications: of each rank; empty where communication was not recorded by itself.
-    """
-    parts = [
-        communications[at].in_steps(window) if communications else _exchanges(run, window)
-        for at, window in enumerate(windows)
-    ]
-    return np.stack([part[rows[:, at]] for at, part in enumerate(parts)], axis=1)
 
 
 def _own_work(

@@ -24,7 +24,7 @@ from profiler.analyse.simulation import (
 )
 from profiler.analyse.timing.host_timeline import CODE, FRAME, OPERATOR, HostTimeline
 from profiler.analyse.window import Window, process_rows
-from profiler.run.model import Run, Site, StepKind
+from profiler.run.model import Run, StepKind
 from profiler.run.tables import ActivityKind, CallKind
 
 _MOST_ACTIVITIES: Final = 50_000
@@ -95,7 +95,9 @@ class Replay:
         changed = schedule(self.timeline, cures, self._run, self._window)
         if changed is None:
             return None
-        before, after = self._step(self.unchanged), self._step(simulate(_longer(changed, remaining, len(self._window))))
+        if remaining:
+            changed = replace(changed, work=changed.work + round(remaining * 1e9 * len(self._window)))
+        before, after = self._step(self.unchanged), self._step(simulate(changed))
         return Prediction(GainMethod.REPLAY, before, after, self.measured, self.replayed, self.unexplained)
 
     def names(self) -> Sequence[str]:
@@ -118,11 +120,6 @@ def _first_steps(run: Run, window: Window) -> Window:
     if count >= len(window):
         return window
     return replace(window, steps=window.steps[:count], begin=window.begin[:count], end=window.end[:count])
-
-
-def _longer(changed: Schedule, seconds: float, steps: int) -> Schedule:
-    """The schedule with more work of the host at the end."""
-    return replace(changed, work=changed.work + round(seconds * 1e9 * steps)) if seconds else changed
 
 
 def schedule(timeline: ReplayTimeline, cures: Sequence[Cure], run: Run, window: Window) -> Schedule | None:
@@ -160,7 +157,9 @@ class _Changes:
 def _apply(state: _Changes, timeline: ReplayTimeline, cure: Cure, run: Run, window: Window) -> _Changes:
     kind = timeline.activities["kind"]
     if cure.name == "sync":
-        return _without_waits(state, timeline.waiting & _is_at(timeline, cure.sites, run))
+        numbers = [number for number, site in enumerate(run.sites) if site in cure.sites]
+        is_at = np.isin(np.append(timeline.calls["site"], -1)[timeline.call], numbers) | (not cure.sites)
+        return _without_waits(state, timeline.waiting & is_at)
     if cure.name == "copies":
         return _copies(state, timeline, cure.word)
     if cure.name == "kernels":
@@ -200,12 +199,6 @@ def _is_set_up(timeline: ReplayTimeline) -> Flags:
     """Calls that allocate memory, free it, or set the device up."""
     kinds = np.append(timeline.calls["kind"], CallKind.OTHER)[timeline.call]
     return _is_category(timeline, "launch") & ~np.isin(kinds, _LAUNCHING)
-
-
-def _is_at(timeline: ReplayTimeline, sites: Sequence[Site], run: Run) -> Flags:
-    """Whether each piece belongs to a call at one of these lines; all do without any line."""
-    numbers = [number for number, site in enumerate(run.sites) if site in sites]
-    return np.isin(np.append(timeline.calls["site"], -1)[timeline.call], numbers) | (not sites)
 
 
 def _without_waits(state: _Changes, dropped: Flags) -> _Changes:

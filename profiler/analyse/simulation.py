@@ -200,7 +200,9 @@ def timeline(run: Run, window: Window, host: HostTimeline, unrecorded: str) -> R
     low, high = int(window.begin[0]), _end_of_host(run, window, host)
     rows = process_rows(run.activities, window)
     rows = rows[np.argsort(rows["begin"], kind="stable")]
-    queue = _queues(rows)
+    # a stream of a device is a queue
+    both = (times(rows["device"]) << 32) + times(rows["stream"])
+    queue = times(np.unique(both, return_inverse=True)[1])
     submitted, is_recorded = _submissions(rows, process_rows(run.calls, window))
     inside = (submitted >= low) & (submitted < high)
     numbers = np.where(inside, np.cumsum(inside) - 1, EARLIER)
@@ -299,18 +301,16 @@ def _targets(calls: Table, waits: Indices, rows: Table, submitted: Times) -> tup
     return targets, until, lead
 
 
-def _queues(rows: Table) -> Indices:
-    """The number of the queue of each activity: a stream of a device."""
-    both = (times(rows["device"]) << 32) + times(rows["stream"])
-    return times(np.unique(both, return_inverse=True)[1])
-
-
 def _dependencies(
     rows: Table, queue: Indices, submitted: Times, is_recorded: Flags
 ) -> tuple[Times, Times, Indices, Times]:
     """For each activity: its latency, gap, the activity of another queue that it depends on, and its delay."""
     begin, end = times(rows["begin"]), times(rows["end"])
-    before = _previous(queue)
+    # the row before each row in the same queue, or -1
+    by_queue = np.argsort(queue, kind="stable")
+    before = np.full(len(queue), -1, np.int64)
+    same = queue[by_queue][1:] == queue[by_queue][:-1]
+    before[by_queue[1:][same]] = by_queue[:-1][same]
     free = np.where(before >= 0, end[before], np.iinfo(np.int64).min // 2)
     latency = begin - submitted
     is_free = is_recorded & (free <= submitted)
@@ -334,12 +334,3 @@ def _dependencies(
                 break
             at -= 1
     return times(latency), times(gap), after, times(delay)
-
-
-def _previous(queue: Indices) -> Indices:
-    """The row before each row in the same queue, or -1."""
-    order = np.argsort(queue, kind="stable")
-    previous = np.full(len(queue), -1, np.int64)
-    same = queue[order][1:] == queue[order][:-1]
-    previous[order[1:][same]] = order[:-1][same]
-    return previous

@@ -155,13 +155,10 @@ class Board:
                 if amount > _LEAST * part.seconds:
                     parts.append((part, amount))
             if of_rest:
-                rest = min(rest, self._beyond(category))
+                in_cells = sum(part.left for part in self._of[category])
+                rest = min(rest, max(0.0, self._left.get(category, 0.0) - in_cells))
             wants.append(Want(category, sum(amount for _, amount in parts) + rest, tuple(parts)))
         return tuple(wants)
-
-    def _beyond(self, category: str) -> float:
-        in_cells = sum(part.left for part in self._of[category])
-        return max(0.0, self._left.get(category, 0.0) - in_cells)
 
     def _order(self, category: str, sites: Iterable[Site]) -> Iterator[Part]:
         """The cells of a category that a claim about these lines is about, the likeliest first."""

@@ -53,10 +53,14 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
     gains = {name: value - unknown * (name != "unattributed") for name, value in gains.items()}
     if kind is TimeChangeKind.HOST:
         is_known, alone = unknown <= _SMALL * short, fast.job_size <= 1
+        # beside much time that is not known a 0 says nothing; a thread whose waits are measured always has some
         gains = {
             name: value
             for name, value in gains.items()
-            if _is_measured(others, name, is_known=is_known) or (name == "ranks" and alone)
+            if others.get(name)
+            or name == "unattributed"
+            or (is_known and name != "core")
+            or (name == "ranks" and alone)
         }
     name = max(gains, key=lambda key: gains[key], default="")
     if not name or gains[name] <= NAMED * abs(gain):
@@ -75,15 +79,6 @@ def _change(kind: TimeChangeKind, name: str, amounts: tuple[float, float], *, fa
     """A change between these amounts of the slow side and of the fast one."""
     before, after = amounts if faster else amounts[::-1]
     return TimeChange(kind, name, faster, before=before, after=after, **more)
-
-
-def _is_measured(parts: Mapping[str, float], name: str, *, is_known: bool) -> bool:
-    """Whether the time of a category is known, also if it is 0: beside much time that is not known a 0 says nothing.
-    A thread whose waits for a core are measured always has some.
-
-    :param is_known: little of the step is unattributed.
-    """
-    return bool(parts.get(name)) or name == "unattributed" or (is_known and name != "core")
 
 
 def _gains(slow: Mapping[str, float], fast: Mapping[str, float]) -> dict[str, float]:
@@ -137,7 +132,9 @@ def _phase_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) 
         return _change(TimeChangeKind.PHASE, name, amounts, faster=faster, **more)
     threshold = NAMED * gain
     listed = [name for number, name in enumerate(ordered[:_MAX_PHASES]) if number < 2 or gains[name] > threshold]
-    all_changed = _all_changed(long, short)
+    small = _SMALL * sum(long.values())
+    pairs = [(long.get(name, 0.0), short.get(name, 0.0)) for name in {*long, *short}]
+    all_changed = all(slow - fast > NAMED * slow for slow, fast in pairs if max(slow, fast) > small)
     if all_changed:  # then no line is to blame
         sites = {}
     sign = -1 if faster else 1
@@ -151,12 +148,6 @@ def _phase_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) 
         against=tuple(PhaseChange(name, sign * gains[name]) for name in ordered[-1:] if gains[name] < -threshold),
         step_seconds=sign * gain,
     )
-
-
-def _all_changed(long: Mapping[str, float], short: Mapping[str, float]) -> bool:
-    small = _SMALL * sum(long.values())
-    pairs = [(long.get(name, 0.0), short.get(name, 0.0)) for name in {*long, *short}]
-    return all(slow - fast > NAMED * slow for slow, fast in pairs if max(slow, fast) > small)
 
 
 def _phase_seconds(analysis: Analysis) -> dict[str, float]:

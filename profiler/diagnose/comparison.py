@@ -9,7 +9,6 @@ from typing import Final
 
 from profiler.analyse.model.comparison import Comparison, Side
 from profiler.analyse.model.measures import SAME_SIZE
-from profiler.analyse.model.ranks import RankLedger
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.core.metrics import PER_STEP, RATES
@@ -30,22 +29,16 @@ _MIN_FACTOR: Final = 1.5
 def diagnose_comparison(comparison: Comparison) -> ComparisonDiagnosis:
     if not comparison.comparable and not comparison.forced:
         return ComparisonDiagnosis(comparable=False, forced=False, mismatches=comparison.mismatches)
+    passes = [(side.label, side.detail or side.runs[0]) for side in comparison.sides if side.detail or side.runs]
     return ComparisonDiagnosis(
         comparable=comparison.comparable,
         forced=comparison.forced,
         mismatches=comparison.mismatches,
         sides=tuple(_diagnose_side(comparison, side) for side in comparison.sides[1:]),
         starts=tuple((side.label, start) for side in comparison.sides if (start := _start(side)) is not None),
-        ranks=_ranks(comparison),
-    )
-
-
-def _ranks(comparison: Comparison) -> tuple[tuple[str, RankLedger | None, int], ...]:
-    passes = [(side.label, side.detail or side.runs[0]) for side in comparison.sides if side.detail or side.runs]
-    return (
-        tuple((label, each.ranks, each.job_size) for label, each in passes)
+        ranks=tuple((label, each.ranks, each.job_size) for label, each in passes)
         if any(each.ranks for _, each in passes)
-        else ()
+        else (),
     )
 
 

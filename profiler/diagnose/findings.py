@@ -185,7 +185,9 @@ def _divided(
         wants = board.wants(answer, of_rest=rule.order is Order.REST)
         rival = board.rival(answer, wants) if rule.order is Order.EXACT and answer.has_gain else ""
         claim = answer if rival else _without_lines(board.remainder(answer, wants), owned)
-        if _is_large(rule, claim, costs):
+        # the interval must reach half of the threshold: else it may be chance
+        total, least = whole_cost(claim.costs.values()), rule.threshold * costs.active
+        if total.seconds > 0 and total.seconds >= least and total.low >= least / 2:
             finding = _finding(rule, claim, costs, rival)
             lines = board.lines(wants, left=not rival)
             step = (1.0 - finding.left_out) * costs.seconds
@@ -253,12 +255,6 @@ def _weight(rule: Rule, claim: Claim, costs: StepCosts) -> float:
     """What decides which of two rules about the same time comes first: the gain, of an alternative its square root."""
     gain = _bound(claim, costs).factor if claim.has_gain else 1.0
     return math.sqrt(gain) if rule.is_alternative else gain
-
-
-def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
-    """Whether the claim reaches the threshold, and its interval half of that: else it may be chance."""
-    total, least = whole_cost(claim.costs.values()), rule.threshold * costs.active
-    return total.seconds > 0 and total.seconds >= least and total.low >= least / 2
 
 
 def _bound(claim: Claim, costs: StepCosts) -> Gain:

@@ -408,7 +408,11 @@ def _called_with(place: Place) -> Iterator[str]:
         yield "sum(tensor)"
     for call, name in zip(calls, names, strict=True):
         if name == "choice":
-            yield from _drawn(call)
+            given = {each.arg: ast.unparse(each.value) for each in call.keywords}
+            if given.get("replace") == "False":
+                yield "choice without replacement"
+            elif "p" in given and "replace" not in given and len(call.args) < 3:
+                yield "weighted choice"
         if name in ("vector_to_parameters", "parameters_to_vector"):
             yield "vector of parameters"
         if name in ("debug", "info") and any(isinstance(each, ast.JoinedStr) for each in call.args):
@@ -424,15 +428,6 @@ def _called_with(place: Place) -> Iterator[str]:
             yield "tensor of a list"
     if any(map(_is_average, nodes)):
         yield "average of tensors"
-
-
-def _drawn(call: ast.Call) -> Iterator[str]:
-    """How a call of `choice` draws."""
-    given = {each.arg: ast.unparse(each.value) for each in call.keywords}
-    if given.get("replace") == "False":
-        yield "choice without replacement"
-    elif "p" in given and "replace" not in given and len(call.args) < 3:
-        yield "weighted choice"
 
 
 def _written(functions: Sequence[str], names: Sequence[str]) -> Iterator[str]:

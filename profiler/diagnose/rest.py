@@ -108,7 +108,8 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     # waits for a core are a part of the whole step; all else is a part of the time in which the program has one
     step = costs.seconds if name in CORELESS_CATEGORIES else costs.own_step(cost.seconds)
     confidence = Confidence.HIGH if cost.low >= NARROW * cost.seconds else Confidence.MEDIUM
-    if is_of_device := _reflects_device(name, costs):
+    busy = costs.analysis.value("device_utilization") or 0.0
+    if is_of_device := (costs.is_device_unseen and busy >= BUSY and name not in _BESIDE_A_DEVICE):
         values[DEVICE_UNSEEN] = True
     if is_of_device or cost.low < _CHANCE * step:
         confidence = Confidence.LOW
@@ -132,12 +133,6 @@ def _only_optimizer(costs: StepCosts) -> Site | None:
     optimizers = costs.fact("optimizers") or ()
     lines = [each for each in optimizers if each.get("file")]
     return Site.from_fact(lines[0]) if len(optimizers) == len(lines) == 1 else None
-
-
-def _reflects_device(name: str, costs: StepCosts) -> bool:
-    """Whether the host may only wait for a device of which no more is known than that it was busy."""
-    busy = costs.analysis.value("device_utilization") or 0.0
-    return costs.is_device_unseen and busy >= BUSY and name not in _BESIDE_A_DEVICE
 
 
 # ---------------------------------------------------------------- the host

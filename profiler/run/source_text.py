@@ -127,16 +127,16 @@ def write_source_text(run: Path, files: ProgramFiles) -> None:
             objects = Objects("\n".join(lines) if file in own else "")  # to parse a library's file takes longer
             made = {str(line): found for line in sorted(chosen) if (found := list(objects.made(line)))}
             chosen |= {line for found in made.values() for line, _ in found if line}
-            texts = {line: _kept_text(lines[line - 1]) for line in sorted(chosen) if line <= len(lines)}
+            texts = {
+                line: masked_source(lines[line - 1].strip()[: 2 * MAX_CHARACTERS])[:MAX_CHARACTERS]
+                for line in sorted(chosen)
+                if line <= len(lines)
+            }
             texts_of = {str(line): text for line, text in texts.items() if text}
             document[file] = {"sha256": digest, "lines": texts_of, "made": made}
     if document:
         text = json.dumps({"schema": SCHEMA, "files": document}, indent=1)
         write_text(run / SOURCE_TEXT, text + "\n")
-
-
-def _kept_text(line: str) -> str:
-    return masked_source(line.strip()[: 2 * MAX_CHARACTERS])[:MAX_CHARACTERS]
 
 
 class SourceText(NamedTuple):

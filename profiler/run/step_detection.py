@@ -89,7 +89,9 @@ def detect_steps(boundaries: Table, names: Texts) -> tuple[StepDefinition | None
         if not ends or any(_is_side_activity(ends[0], other) for other in others):
             continue
         first = ends[0]
-        phase_names = _phase_names(first, names)
+        phases = np.split(first.ends["name"], np.flatnonzero(first.joins) + 1)
+        texts = (tuple(names[number] for number in dict.fromkeys(phase.tolist())) for phase in phases)
+        phase_names = tuple(dict.fromkeys(texts))
         if kind is not BoundaryKind.OPTIMIZER:
             steps = count_optimizer_steps(boundaries, int(first.rows["pid"][0]))
             return StepDefinition(_STEP_KINDS[kind], phase_names, optimizer_steps=steps), ends
@@ -282,10 +284,3 @@ def _is_side_activity(steps: StepEnds, others: StepEnds) -> bool:
     duration = max(end, int(batches[-1])) - min(begin, int(batches[0]))
     outside = int(((batches < begin) | (batches > end)).sum())
     return end - begin < MINOR_SPAN * duration and MINOR_BATCHES * len(steps) < outside
-
-
-def _phase_names(ends: StepEnds, names: Texts) -> tuple[tuple[str, ...], ...]:
-    """For each phase what ends its steps: one name, or several that take turns."""
-    phases = np.split(ends.ends["name"], np.flatnonzero(ends.joins) + 1)
-    texts = (tuple(names[number] for number in dict.fromkeys(phase.tolist())) for phase in phases)
-    return tuple(dict.fromkeys(texts))

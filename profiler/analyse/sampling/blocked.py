@@ -220,7 +220,9 @@ def _pool_shares(run: Run, window: Window, wait: float) -> tuple[float, float]:
     others = other_threads(run, window)
     if others:
         python = set(np.unique(process_rows(run.stacks, window)["tid"]).tolist())
-        python |= _communicating(run, window)
+        # threads that communicate with other ranks, by their names
+        names = [name for name in run.names if name.startswith(THREAD_NAME) and COMMUNICATION_THREAD in name]
+        python |= set(process_rows(named_rows(run, run.samples, *names), window)["tid"].tolist()) if names else set()
         pool = [thread for tid, thread in others.items() if tid not in python]
         cpu, delay = sum(thread.on_core for thread in pool), max((thread.runnable for thread in pool), default=0.0)
     else:  # no thread was sampled: the clock of the process includes the pool
@@ -228,12 +230,6 @@ def _pool_shares(run: Run, window: Window, wait: float) -> tuple[float, float]:
         cpu, delay = (max(0.0, process - own) if process else wait), 0.0
     core = min(1.0, delay / wait)
     return core, min(1 - core, cpu / wait)
-
-
-def _communicating(run: Run, window: Window) -> set[int]:
-    """The threads of the stepping process that communicate with other ranks, by their names."""
-    names = [name for name in run.names if name.startswith(THREAD_NAME) and COMMUNICATION_THREAD in name]
-    return set(process_rows(named_rows(run, run.samples, *names), window)["tid"].tolist()) if names else set()
 
 
 def _held_by_others(run: Run, window: Window) -> float | None:

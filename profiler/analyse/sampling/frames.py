@@ -194,27 +194,6 @@ def _classify_frame(file: str, function: str, folders: PackageFolders) -> _Frame
         category = _path_category(path, name)
     is_call = path == "torch/nn/modules/module.py" and name in ("_call_impl", "_wrapped_call_impl")
     is_call = is_call or (path == "torch/autograd/function.py" and name == "apply")  # operators of the program's own
-    return _Frame(
-        owner,
-        stratum=_frame_stratum(owner, file if owner == OURS else path, function),
-        category=category,
-        roles=_frame_roles(path, name),
-        calls_user=category == "input" or path.startswith("logging/"),
-        passes_on=category == "log" and name in _PASSES_ON,
-        is_model=is_call or path == "torch/_dynamo/eval_frame.py",
-        is_closure=name in _CLOSURES,
-        is_timed_closure=owner == OURS and file.endswith(_TIMED_CLOSURE[0]) and name in _TIMED_CLOSURE[1],
-        names_step=path == _STEP_NAMING[0] and name in _STEP_NAMING[1],
-        package=_package(path) if owner == LIBRARY and not is_standard_library(file) else "",
-    )
-
-
-def _package(path: str) -> str:
-    """The name of a package by a path below the folder in which packages are installed."""
-    return path.lstrip("/").partition("/")[0].removesuffix(".py")
-
-
-def _frame_roles(path: str, name: str) -> frozenset[str]:
     roles = {role for role, pattern in _ROLES if pattern.match(path)}
     if name in _SYNC_FUNCTIONS and _SYNC_FILES.match(path):
         roles.add("sync")
@@ -222,7 +201,21 @@ def _frame_roles(path: str, name: str) -> frozenset[str]:
         roles.add("receive")
     if path.startswith(_LOADER_FOLDER):
         roles.update(_LOADER_LOOPS.get(name, ()))
-    return frozenset(roles) if roles else _NO_ROLES
+    return _Frame(
+        owner,
+        stratum=_frame_stratum(owner, file if owner == OURS else path, function),
+        category=category,
+        roles=frozenset(roles) if roles else _NO_ROLES,
+        calls_user=category == "input" or path.startswith("logging/"),
+        passes_on=category == "log" and name in _PASSES_ON,
+        is_model=is_call or path == "torch/_dynamo/eval_frame.py",
+        is_closure=name in _CLOSURES,
+        is_timed_closure=owner == OURS and file.endswith(_TIMED_CLOSURE[0]) and name in _TIMED_CLOSURE[1],
+        names_step=path == _STEP_NAMING[0] and name in _STEP_NAMING[1],
+        package=path.lstrip("/").partition("/")[0].removesuffix(".py")
+        if owner == LIBRARY and not is_standard_library(file)
+        else "",
+    )
 
 
 def _frame_stratum(owner: str, path: str, function: str) -> str:

@@ -50,6 +50,8 @@ _OF_LOOP: Final = 0.9
 RARE: Final = 0.05
 """Share of the samples of the commonest line below which a line that calls an optimizer, or a backward pass, is
 ignored."""
+_DECORATORS: Final = "/torch/utils/_contextlib.py"
+"""The file of torch's frames around a function that is decorated with `torch.no_grad()` or the like."""
 _MAX_LINES: Final = 3
 _OF_PHASE: Final = 0.1
 """Share of a phase below which a line of it is not named."""
@@ -168,7 +170,8 @@ def sampled_phases(
         if name in (BETWEEN, FORWARD):
             below = _left_loop(frames, loop)
             if below is not None:
-                callee = next((site for site in frames[below + 1 :] if not _is_decorator(site)), None)
+                called = (site for site in frames[below + 1 :] if not site.file.endswith(_DECORATORS))
+                callee = next(called, None)
                 name = AFTER_OPTIMIZER
                 line = frames[below], callee.function if callee and stacks.is_user(callee) else ""
             elif name == BETWEEN:
@@ -298,11 +301,6 @@ def _counted_updates(stacks: Stacks, samples: ClassifiedSamples) -> dict[Functio
             for name in names if len(names) == 1 else ():
                 loop[site.file, name] = max(site.line, loop.get((site.file, name), site.line))
     return loop
-
-
-def _is_decorator(site: Site) -> bool:
-    """Whether a frame is torch's around a function that is decorated with `torch.no_grad()` or the like."""
-    return site.file.endswith("/torch/utils/_contextlib.py")
 
 
 def _left_loop(frames: tuple[Site, ...], loop: _Loop) -> int | None:

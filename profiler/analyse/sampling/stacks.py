@@ -171,16 +171,13 @@ class Stacks:
     def user_frames(self, number: int) -> tuple[Site, ...]:
         """The user's frames of a stack; a comprehension belongs to the function that contains it."""
         if number not in self._user_frames:
-            self._user_frames[number] = self._find_user_frames(number)
+            user = list[Site]()
+            for site in filter(self.is_user, self.run.stack_frames[number]):
+                inside = user and function_of(site) == function_of(user[-1]) and _COMPREHENSION.search(site.function)
+                if not inside:
+                    user.append(Site(site.file, site.line, function_of(site)[1], site.source))
+            self._user_frames[number] = tuple(user)
         return self._user_frames[number]
-
-    def _find_user_frames(self, number: int) -> tuple[Site, ...]:
-        user = list[Site]()
-        for site in filter(self.is_user, self.run.stack_frames[number]):
-            inside = user and function_of(site) == function_of(user[-1]) and _COMPREHENSION.search(site.function)
-            if not inside:
-                user.append(Site(site.file, site.line, function_of(site)[1], site.source))
-        return tuple(user)
 
     def registration(self, number: int) -> Site | None:
         """The user's line that registered the innermost hook in a stack, which torch calls; None: there is none, or it
@@ -332,7 +329,11 @@ class StackStrata:
         has_copies = bool(np.isin(host.calls["kind"], _COPIES).any())
         # of each stack: its stratum, the category that its frames stand for (-1: none), and its leaf, one of LEAVES
         self._stratum, self.category, self.leaf = np.zeros((3, len(run.stack_frames)), np.int64)
-        shown, calling = set[str](), _calling_lines(run)
+        # the lines of Python code that called the operators which hooks counted
+        fact = run.info.facts.get(OPERATORS)
+        rows = fact.get("lines", []) if isinstance(fact, Mapping) else []
+        calling = {(str(frames[0][0]), int(frames[0][1])) for frames, *_ in rows if frames}
+        shown = set[str]()
         for number in np.unique(np.concatenate([run.stacks["stack"], run.gil_stacks["stack"]])).tolist():
             stack, frames = stacks[number], run.stack_frames[number]
             shown.update(name for name, _ in stack.strata)
@@ -341,7 +342,14 @@ class StackStrata:
             ours = bool(frames) and code_owner(frames[-1].file, stacks.folders) == OURS
             other = CALLING_LEAF if frames and (frames[-1].file, frames[-1].line) in calling else OTHER_LEAF
             self.leaf[number] = TORCH_LEAF if stack.in_torch else HOOK_LEAF if ours else other
-        self._marked = _marked_regions(run, host, shown)
+        # segments of regions that keep their category and that no frame shows
+        hidden = [number for number, name in enumerate(STRATA) if name not in shown and name not in DIVIDED]
+        marked = (host.source == REGION) & np.isin(self._recorded, hidden)
+        in_region = np.flatnonzero(marked)
+        if RECORDING in run.names:
+            marked[in_region] = host.regions["name"][host.record[in_region]] != run.names.index(RECORDING)
+        region = self._recorded * len(HOST_CATEGORIES) + host.category
+        self._marked = np.where(marked, region, -1).astype(np.int64)
 
     def strata(self, stack: Numbers, region: Numbers) -> Numbers:
         """The stratum of each sample, of this stack and within `region` of REGION_KINDS (-1: none)."""
@@ -375,13 +383,6 @@ class StackStrata:
         return row, inside
 
 
-def _calling_lines(run: Run) -> set[tuple[str, int]]:
-    """File and line of the Python code that called the operators which hooks counted."""
-    fact = run.info.facts.get(OPERATORS)
-    rows = fact.get("lines", []) if isinstance(fact, Mapping) else []
-    return {(str(frames[0][0]), int(frames[0][1])) for frames, *_ in rows if frames}
-
-
 def _stack_stratum(stack: Stack, recorded: set[str], *, has_copies: bool) -> tuple[int, str]:
     """Number of the innermost stratum that was recorded in this run, and the category of library frames inside of it.
 
@@ -393,20 +394,6 @@ def _stack_stratum(stack: Stack, recorded: set[str], *, has_copies: bool) -> tup
         if stratum in recorded:
             return NUMBER[stratum], category or FIXED.get(stack.stratum, "") * (not stratum)
     return NUMBER[""], ""
-
-
-def _marked_regions(run: Run, host: HostTimeline, shown: set[str]) -> Numbers:
-    """For each segment of `host`, its number if its region keeps its category and no frame shows it, else -1.
-
-    :param shown: strata that frames of this run show: hooks write regions of these names, and the user may too.
-    """
-    stratum = _segment_strata(run, host)
-    hidden = [number for number, name in enumerate(STRATA) if name not in shown and name not in DIVIDED]
-    marked = (host.source == REGION) & np.isin(stratum, hidden)
-    in_region = np.flatnonzero(marked)
-    if RECORDING in run.names:
-        marked[in_region] = host.regions["name"][host.record[in_region]] != run.names.index(RECORDING)
-    return np.where(marked, stratum * len(HOST_CATEGORIES) + host.category, -1).astype(np.int64)
 
 
 def stratum_weights(stratum: Numbers, ns: Floats, exact: Mapping[str, Numbers]) -> Floats:

@@ -251,7 +251,8 @@ def device_parts(run: Run, window: Window) -> tuple[DevicePart, ...]:
         return ()
     parts: dict[tuple[str, str], tuple[int, int]] = {}
     devices = _activities_by_device(run, window).values()
-    memory_of = np.array([_memory(name) for name in run.names] or [0])
+    titles = [(number, memory.title()) for number, memory in enumerate(_MEMORIES) if memory]
+    memory_of = np.array([next((number for number, title in titles if title in name), 0) for name in run.names] or [0])
     for rows in devices:
         remaining = window.spans
         for kind in _PART_KINDS:
@@ -320,11 +321,6 @@ def kernel_times(run: Run, window: Window) -> tuple[KernelTime, ...]:
 _PART_KINDS: Final = tuple(kind for _, kinds in _CATEGORIES for kind in kinds)
 _PART_NAMES: Final[Mapping[ActivityKind, str]] = {ActivityKind.KERNEL: "compute"}
 _MEMORIES: Final = ("", "pageable", "pinned")
-
-
-def _memory(name: str) -> int:
-    """The memory on the host's side that the name of a copy tells, as a number in _MEMORIES."""
-    return next((number for number, memory in enumerate(_MEMORIES) if memory and memory.title() in name), 0)
 
 
 def device_breakdown(run: Run, window: Window) -> Mapping[str, Measure]:

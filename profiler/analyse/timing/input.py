@@ -245,20 +245,18 @@ def _workers(run: Run, window: Window) -> list[_Worker]:
         return []
     regions = run.regions
     is_fetching = has_name(run, regions, *_WORKER_REGIONS) & (regions["rank"] == int(window.steps["rank"][0]))
-    pids = np.setdiff1d(regions["pid"][is_fetching], [window.pid, *_foreign_workers(run, window)])
+    # ranks that one process started have workers that look alike
+    records = named_rows(run, select(run.calls, run.calls["kind"] == CallKind.OTHER), WORKER_OF)
+    stepping = np.setdiff1d(run.steps["pid"], [window.pid])
+    pids = np.setdiff1d(
+        regions["pid"][is_fetching], [window.pid, *set(records["pid"][np.isin(records["bytes"], stepping)].tolist())]
+    )
     workers = []
     for rows in group_rows(select(regions, np.isin(regions["pid"], pids)), "pid"):
         tid = int(named_rows(run, rows, *_WORKER_REGIONS)["tid"][0])  # its queue has another thread
         worker = _Worker(rows, tid, int(rows["begin"].min()), int(rows["end"].max()))
         workers += [worker] if worker.overlap(window.spans) else []
     return workers
-
-
-def _foreign_workers(run: Run, window: Window) -> set[int]:
-    """Workers of other stepping processes: ranks that one process started look alike otherwise."""
-    records = named_rows(run, select(run.calls, run.calls["kind"] == CallKind.OTHER), WORKER_OF)
-    stepping = np.setdiff1d(run.steps["pid"], [window.pid])
-    return set(records["pid"][np.isin(records["bytes"], stepping)].tolist())
 
 
 def _worker_sums(
@@ -376,14 +374,9 @@ def making_waits(run: Run, window: Window, threads: Iterable[tuple[int, int]]) -
         values = mine["value"][inside].astype(np.int64)
         runnable = int((values == BlockedIn.NOTHING).sum())
         count += len(values)
-        whole += len(values) - runnable * _core_wait(run, window, pid, tid)
+        clocks = thread_time(run, pid, tid, window.spans)
+        could_run = clocks.on_core + clocks.runnable if clocks else 0.0
+        whole += len(values) - runnable * (clocks.runnable / could_run if clocks and could_run else 0.0)
         files += int((values == BlockedIn.FILE).sum())
         sockets += int((values == BlockedIn.SOCKET).sum())
     return (files / whole, sockets / whole) if count >= MIN_SAMPLES and whole else None
-
-
-def _core_wait(run: Run, window: Window, pid: int, tid: int) -> float:
-    """The share of the time in which a thread could run that it waits for a core; 0 if that was not sampled."""
-    clocks = thread_time(run, pid, tid, window.spans)
-    could_run = clocks.on_core + clocks.runnable if clocks else 0.0
-    return clocks.runnable / could_run if clocks and could_run else 0.0

@@ -301,12 +301,9 @@ def throttling(run: Run, runnable: float, spans: Intervals) -> Throttling:
     if not len(rows):
         return Throttling()
     rows = rows[np.argsort(rows["time"], kind="stable")]
-    throttled = _increase(times(rows["time"]), rows["value"] * NS_PER_S, spans)
+    # at the mean rate between two readings
+    at = times(rows["time"])
+    inside, passed = covered_within(spans, at[:-1], at[1:]), np.maximum(np.diff(at), 1)
+    throttled = float((np.diff(rows["value"] * NS_PER_S) * inside / passed).sum())
     delays = [readings.within(spans.begin, spans.end)[2] for _, readings in _sampled_readings(run)]
     return estimate_throttling(throttled, runnable, sum(float(delay.sum()) for delay in delays))
-
-
-def _increase(at: Times, value: Floats, spans: Intervals) -> float:
-    """How much a growing value grew within `spans`, at its mean rate between two readings."""
-    inside, passed = covered_within(spans, at[:-1], at[1:]), np.maximum(np.diff(at), 1)
-    return float((np.diff(value) * inside / passed).sum())

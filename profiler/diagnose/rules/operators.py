@@ -51,13 +51,6 @@ def _calling_sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
     return largest_sites(site for site, count in counts.most_common() if count and count >= NAMED * counts.total())
 
 
-def _checks(costs: StepCosts) -> float | None:
-    """The share of a step in which torch.distributions checks arguments; None where it is small."""
-    lines = lines_above(costs, lambda each: each.file == "torch/distributions/distribution.py" and each.name in _CHECKS)
-    share = costs.share(total_seconds(frame_costs(lines)))
-    return share if share >= WORTH_NAMING else None
-
-
 def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
     """What calls the operators, as far as the line with most small ones shows it: the cell of a recurrent network, a
     method that changes tensors without gradients, or a comprehension."""
@@ -111,7 +104,9 @@ def many_small_operators(costs: StepCosts) -> Claim | None:
     elif not costs.analysis.operators and costs.cost("framework").seconds:
         claimed = {"framework": costs.cost("framework")}
     sites = _calling_sites(rows) or costs.sites("framework")
-    values |= {"checks": _checks(costs)}
+    lines = lines_above(costs, lambda each: each.file == "torch/distributions/distribution.py" and each.name in _CHECKS)
+    share = costs.share(total_seconds(frame_costs(lines)))
+    values |= {"checks": share if share >= WORTH_NAMING else None}
     # fewer operators still have to compute the same
     # operators of no line are called within torch, such as those of a recurrent network's module
     has_lines = bool(sites) or not rows
@@ -290,10 +285,6 @@ _ASSUMED_SHARE: Final = 0.1
 """Assumed part of the cost from which it is an estimate: each gradient of a matrix is taken to need the same time."""
 
 
-def _optimizers(costs: StepCosts) -> list[Site]:
-    return [Site.from_fact(each) for each in costs.fact("optimizers") or () if "file" in each]
-
-
 @rule(
     "unused-gradients",
     "Gradients are computed that no optimizer uses",
@@ -316,10 +307,11 @@ def unused_gradients(costs: StepCosts) -> Claim | Notice | None:
         return Notice(**fact["not_judged"])
     claimed, _ = phase_costs(costs, phase)
     discarded = fact.get("discarded") or None
+    optimizers = [] if discarded else costs.fact("optimizers") or []
     is_alone = costs.analysis.ranks is None  # of several ranks, the end of the pass contains waits for others
     return Claim(
         {name: cost.part(fact["share"] / costs.core_wait_factor) for name, cost in claimed.items()},
-        largest_sites([Site.from_fact(fact) if "file" in fact else None, *(() if discarded else _optimizers(costs))]),
+        largest_sites(Site.from_fact(each) if "file" in each else None for each in (fact, *optimizers)),
         {
             "tensors": fact["tensors"],
             "discarded": discarded,

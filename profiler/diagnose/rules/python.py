@@ -33,12 +33,6 @@ _ENVIRONMENTS: Final = ("gymnasium/", "gym/", "pettingzoo/", "dm_control/")
 """Folders of libraries that simulate environments."""
 
 
-def _array_function(sites: Sequence[Site]) -> str | None:
-    """The function of NumPy or pandas that the first line calls, which loops over no elements itself."""
-    names = called_functions(sites[0].source) if sites else []
-    return next((name for name in names if name.partition(".")[0] in ("np", "numpy", "pd", "pandas")), None)
-
-
 def _comprehension(sites: Sequence[Site]) -> str | None:
     """The comprehension in the first line that computes its items, as its text; None: there is none."""
     for node in line_nodes(sites[0].source) if sites else ():
@@ -115,7 +109,12 @@ def python_loop(costs: StepCosts) -> Claim | Notice | None:
     if sites and all(_is_of_library(costs, site) for site in sites):
         return None
     unplaced = None if sites else costs.share(claimed["python"].seconds)
-    values = {"items": _comprehension(sites), "arrays": _array_function(sites), "unplaced": unplaced}
+    names = called_functions(sites[0].source) if sites else []
+    values = {
+        "items": _comprehension(sites),
+        "arrays": next((name for name in names if name.partition(".")[0] in ("np", "numpy", "pd", "pandas")), None),
+        "unplaced": unplaced,
+    }
     return Claim(claimed, sites, values, has_gain=bool(sites))
 
 

@@ -178,13 +178,6 @@ def _are_growing(usual: Quartiles) -> bool:
     return end >= _GROWS * begin and _GOES_ON * begin <= middle <= end / _GOES_ON and last_low > first_high
 
 
-def _growing_phase(ledger: Ledger) -> str | None:
-    """The recorded phase that takes most of what steps take more, or `""`; None: no phase does."""
-    grown = {name: last - first for name, ((_, first, _), _, (_, last, _)) in ledger.usual_phases.items()}
-    whole = sum(more for more in grown.values() if more > 0)
-    return next((name for name, more in grown.items() if more > MOST * whole), None)
-
-
 def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
     """The times of this phase, and the line that grows, else the function.
 
@@ -250,7 +243,9 @@ def growing_steps(costs: StepCosts) -> RunClaim | None:
     if ledger is None or not ledger.usual or costs.has_queue or costs.is_device_unseen or is_busy:
         return None
     (_, first, _), (_, middle, _), (_, last, _) = ledger.usual
-    phase = _growing_phase(ledger)
+    grown = {name: last - first for name, ((_, first, _), _, (_, last, _)) in ledger.usual_phases.items()}
+    whole = sum(more for more in grown.values() if more > 0)
+    phase = next((name for name, more in grown.items() if more > MOST * whole), None)
     # a phase has fewer sources of noise than a whole step
     of_phase = phase is not None and last >= _GROWS * first and _are_growing(ledger.usual_phases[phase])
     if not (of_phase or _are_growing(ledger.usual)):

@@ -81,6 +81,7 @@ def read_run(path: Path) -> Run:
 def _info(path: Path, trace: Trace, steps: Table) -> RunInfo:
     """The manifest of a trace, which does not contain the program's command."""
     begin, end = int(steps["begin"].min()), int(steps["end"].max())
+    facts = {name: _distributed(trace.meta, name) for name in ("rank", "world_size")}
     return RunInfo(
         schema=tables.SCHEMA,
         run_id=str(trace.meta.get("trace_id", "")) or path.name,
@@ -95,7 +96,7 @@ def _info(path: Path, trace: Trace, steps: Table) -> RunInfo:
         versions={
             name.removesuffix("_version"): str(value) for name, value in trace.meta.items() if name.endswith("_version")
         },
-        facts={"device": trace.device_kind} | _ranks(trace.meta),
+        facts={"device": trace.device_kind} | {name: value for name, value in facts.items() if value is not None},
     )
 
 
@@ -117,11 +118,6 @@ def _devices(trace: Trace) -> tuple[Mapping[str, Any], ...]:
     return tuple(described.values())
 
 
-def _ranks(meta: Mapping[str, Any]) -> dict[str, int]:
-    facts = {name: _distributed(meta, name) for name in ("rank", "world_size")}
-    return {name: value for name, value in facts.items() if value is not None}
-
-
 def _distributed(meta: Mapping[str, Any], name: str) -> int | None:
     """The rank of the traced process, or the number of ranks (world_size); None where the trace does not tell it."""
     distributed = meta.get("distributedInfo")
@@ -130,12 +126,6 @@ def _distributed(meta: Mapping[str, Any], name: str) -> int | None:
 
 
 # ---------------------------------------------------------------- the lines of calls
-
-
-def _frame_site(name: str) -> Site | None:
-    """The site in the name of a frame, `train.py(12): main`."""
-    match = _FRAME.match(name)
-    return Site(match[1], int(match[2]), match[3]) if match else None
 
 
 def _is_generic(file: str) -> bool:
@@ -149,7 +139,8 @@ def _sites(frames: Iterable[OnHost]) -> dict[Site, int]:
     """A number for each function of the program, or of a library that is not generic."""
     numbers: dict[Site, int] = {}
     for name in dict.fromkeys(event.name for event in frames):
-        site = _frame_site(name)
+        match = _FRAME.match(name)
+        site = Site(match[1], int(match[2]), match[3]) if match else None
         if site is not None and site.function not in _WRAPPERS and not _is_generic(site.file):
             numbers.setdefault(site, len(numbers))
     return numbers

@@ -324,7 +324,16 @@ def _sort(document: _Document, trace: Trace, path: Path) -> None:
         args = args if isinstance(args, dict) else {}
         what = begin, end, intern(category), intern(name)
         if host_events is None:
-            trace.device.append(_on_device(event, args, what))
+            stream, device = args.get("stream", event.get("tid")), args.get("device", event.get("pid"))
+            trace.device.append(
+                OnDevice(
+                    *what,
+                    bytes=_integer(args.get("bytes")),
+                    correlation=_integer(args.get("correlation")),
+                    stream=_integer(stream) & _INT32,
+                    device=_integer(device) & _INT32,
+                )
+            )
         else:
             host_events.append(OnHost(*what, threads.number(tid), _integer(args.get("correlation"))))
             pids[pid] = pids.get(pid, 0) + 1
@@ -358,17 +367,6 @@ def _host_list(trace: Trace, category: str, name: str) -> list[OnHost] | None:
     if category == FRAME_CATEGORY:
         return trace.frames if ".py(" in name else None
     return trace.annotations if category == ANNOTATION_CATEGORY else None
-
-
-def _on_device(event: Mapping[str, Any], args: Mapping[str, Any], what: tuple[int, int, str, str]) -> OnDevice:
-    stream, device = args.get("stream", event.get("tid")), args.get("device", event.get("pid"))
-    return OnDevice(
-        *what,
-        bytes=_integer(args.get("bytes")),
-        correlation=_integer(args.get("correlation")),
-        stream=_integer(stream) & _INT32,
-        device=_integer(device) & _INT32,
-    )
 
 
 class _Threads:
