@@ -15,13 +15,7 @@ from profiler.analyse.comparability import (
     unstated_facts,
 )
 from profiler.analyse.figures import flame_difference
-from profiler.analyse.model.comparison import (
-    ABSENT,
-    GIT_COMMIT,
-    Comparison,
-    Extension,
-    Side,
-)
+from profiler.analyse.model.comparison import ABSENT, GIT_COMMIT, Comparison, Extension, Side
 from profiler.analyse.model.measures import SAME_SIZE, Measure
 from profiler.analyse.statistics import median
 from profiler.analyse.timing.counters import counted_unit

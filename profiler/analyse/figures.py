@@ -15,12 +15,7 @@ from profiler.analyse.model.device import Timeline, TimelineEvent, TimelineLane
 from profiler.analyse.model.host import FlameDiff, FlameNode
 from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.analyse.timing.breakdown import (
-    ACTIVITY_CATEGORIES,
-    NO_ACTIVITIES,
-    busy_intervals,
-    no_queue_reason,
-)
+from profiler.analyse.timing.breakdown import ACTIVITY_CATEGORIES, NO_ACTIVITIES, busy_intervals, no_queue_reason
 from profiler.analyse.timing.counters import call_counts
 from profiler.analyse.timing.host_timeline import BLOCKED, REGION, HostTimeline, full_timeline
 from profiler.analyse.window import LEVEL_LIGHT, NS_PER_S, Window, device_window, rank_windows

@@ -13,14 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import (
-    Intervals,
-    complement,
-    covered_within,
-    intersect,
-    subtract,
-    union,
-)
+from profiler.analyse.intervals import Intervals, complement, covered_within, intersect, subtract, union
 from profiler.analyse.ledger_steps import (
     NOWHERE,
     Origin,
@@ -43,17 +36,9 @@ from profiler.analyse.model.ledger import (
     Quartiles,
     Recurrence,
 )
-from profiler.analyse.model.measures import (
-    LEAST_STEPS,
-    UNATTRIBUTED,
-    Measure,
-)
+from profiler.analyse.model.measures import LEAST_STEPS, UNATTRIBUTED, Measure
 from profiler.analyse.sampling.phases import exact_phases
-from profiler.analyse.sampling.stacks import (
-    FIXED,
-    Stacks,
-    sample_ns,
-)
+from profiler.analyse.sampling.stacks import FIXED, Stacks, sample_ns
 from profiler.analyse.sampling.stages import WELL_SAMPLED
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import step_delays

@@ -17,14 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import (
-    Floats,
-    Intervals,
-    covered_within,
-    intersect,
-    overlaps,
-    union,
-)
+from profiler.analyse.intervals import Floats, Intervals, covered_within, intersect, overlaps, union
 from profiler.analyse.model.host import INTERRUPTIONS, Stage
 from profiler.analyse.model.input import InputPart
 from profiler.analyse.model.ledger import (
@@ -38,21 +31,13 @@ from profiler.analyse.model.ledger import (
     Period,
     Recurrence,
 )
-from profiler.analyse.model.measures import (
-    CORELESS_CATEGORIES,
-    HOST_CATEGORIES,
-    LEAST_STEPS,
-    WAIT_CATEGORIES,
-)
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, HOST_CATEGORIES, LEAST_STEPS, WAIT_CATEGORIES
 from profiler.analyse.sampling.frames import BETWEEN, CHECKPOINT
 from profiler.analyse.sampling.lines import ShareError, most_frequent
 from profiler.analyse.sampling.phases import sampled_phases
 from profiler.analyse.sampling.shares import ClassifiedSamples, calls_by_line
 from profiler.analyse.sampling.spikes import long_steps
-from profiler.analyse.sampling.stacks import (
-    Stacks,
-    has_hooked_steps,
-)
+from profiler.analyse.sampling.stacks import Stacks, has_hooked_steps
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.timing.breakdown import Strip
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, HostTimeline

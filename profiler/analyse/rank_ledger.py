@@ -12,18 +12,8 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import times, union
 from profiler.analyse.model.host import LineCost
-from profiler.analyse.model.measures import (
-    CORELESS_CATEGORIES,
-    DEVICE_CATEGORIES,
-    HOST_CATEGORIES,
-    UNATTRIBUTED,
-)
-from profiler.analyse.model.ranks import (
-    CollectiveWait,
-    RankActivity,
-    RankLedger,
-    Straggler,
-)
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, DEVICE_CATEGORIES, HOST_CATEGORIES, UNATTRIBUTED
+from profiler.analyse.model.ranks import CollectiveWait, RankActivity, RankLedger, Straggler
 from profiler.analyse.ranks import MOST, MOSTLY, STRAGGLES, RankSteps
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.breakdown import Strip

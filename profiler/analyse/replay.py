@@ -13,15 +13,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Intervals, Times, covered_within, times, union
 from profiler.analyse.model.finding import Cure, GainMethod, Prediction
 from profiler.analyse.model.measures import HOST_CATEGORIES
-from profiler.analyse.simulation import (
-    NOTHING,
-    Flags,
-    ReplayTimeline,
-    Schedule,
-    Simulated,
-    simulate,
-    timeline,
-)
+from profiler.analyse.simulation import NOTHING, Flags, ReplayTimeline, Schedule, Simulated, simulate, timeline
 from profiler.analyse.timing.host_timeline import CODE, FRAME, OPERATOR, HostTimeline
 from profiler.analyse.window import Window, process_rows
 from profiler.run.model import Run, StepKind

@@ -17,12 +17,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import TypeAdapter
 
-from profiler.analyse.statistics import (
-    Ends,
-    Shift,
-    level_shifts,
-    range_shifts,
-)
+from profiler.analyse.statistics import Ends, Shift, level_shifts, range_shifts
 from profiler.check.model import GateResult
 from profiler.core.errors import Notice, ProfilerError
 from profiler.core.files import append_line, read_bytes

@@ -116,7 +116,7 @@ class _Window:
             return False
         analysis = self._look()
         if analysis is not None and analysis is not self._looked_at:
-            from profiler.diagnose.sure import open_question
+            from profiler.diagnose.live import open_question
 
             self._before, self._looked_at = self._looked_at, analysis
             self.uncertain = open_question(analysis, self._before)

@@ -10,16 +10,7 @@ from typing import Final, TypeVar
 
 from profiler.analyse.model.finding import Place
 from profiler.analyse.model.host import LineCost
-from profiler.analyse.model.ledger import (
-    DEVICE,
-    GARBAGE_KIND,
-    IMPORT_KIND,
-    MAIN,
-    Cell,
-    Ledger,
-    Owner,
-    Period,
-)
+from profiler.analyse.model.ledger import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Ledger, Owner, Period
 from profiler.diagnose.model import MOST, WORTH_NAMING
 from profiler.diagnose.rule import MAX_SITES, Claim, Cost, StepCosts, total_seconds
 from profiler.run.model import Site

@@ -6,12 +6,7 @@ from typing import Final
 
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.device import WITH_WORK, HostState, IdleBlame
-from profiler.analyse.model.measures import (
-    LEAST_STEPS,
-    UNATTRIBUTED,
-    Measure,
-    Topic,
-)
+from profiler.analyse.model.measures import LEAST_STEPS, UNATTRIBUTED, Measure, Topic
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.diagnose.model import (

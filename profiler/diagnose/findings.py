@@ -11,13 +11,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from profiler.analyse.model.analysis import Analysis
-from profiler.analyse.model.finding import (
-    Confidence,
-    Finding,
-    Gain,
-    GainMethod,
-    NotJudged,
-)
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, NotJudged
 from profiler.analyse.model.host import BACKWARD, UPDATE
 from profiler.analyse.model.ledger import Ledger, Period
 from profiler.analyse.model.measures import CORELESS_CATEGORIES

@@ -8,14 +8,7 @@ from typing import Final
 
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.host import LibraryFunction
-from profiler.analyse.model.input import (
-    RECEIVE,
-    SEND,
-    WAITING_FOR_INDEX,
-    WAITING_FOR_WORKERS,
-    InputPart,
-    LoaderUse,
-)
+from profiler.analyse.model.input import RECEIVE, SEND, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart, LoaderUse
 from profiler.diagnose.model import MOST, InputAdvice, InputDiagnosis
 
 SUBSTANTIAL: Final = 0.05

@@ -13,12 +13,7 @@ from typing import Final
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.comparison import Mismatch, Ratio
 from profiler.analyse.model.finding import Finding
-from profiler.analyse.model.host import (
-    Driver,
-    Spikes,
-    ThreadActivity,
-    ThreadState,
-)
+from profiler.analyse.model.host import Driver, Spikes, ThreadActivity, ThreadState
 from profiler.analyse.model.input import InputPart, LoaderUse
 from profiler.analyse.model.ledger import Owner
 from profiler.analyse.model.measures import UNATTRIBUTED

@@ -7,12 +7,7 @@ from typing import Final
 
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.device import COMMUNICATING, COPYING, FILLING
-from profiler.analyse.model.finding import (
-    Cure,
-    Gain,
-    GainMethod,
-    Prediction,
-)
+from profiler.analyse.model.finding import Cure, Gain, GainMethod, Prediction
 from profiler.analyse.model.measures import HOST_CATEGORIES, WAIT_CATEGORIES
 from profiler.core.errors import ProfilerError
 from profiler.diagnose.model import MOST_UNEXPLAINED

@@ -8,19 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from profiler.analyse.model.analysis import Analysis
-from profiler.analyse.model.device import (
-    COMMUNICATING,
-    COPYING,
-    HostState,
-    IdleBlame,
-)
+from profiler.analyse.model.device import COMMUNICATING, COPYING, HostState, IdleBlame
 from profiler.analyse.model.finding import Confidence, Finding, RuleText
-from profiler.analyse.model.host import (
-    AFTER_OPTIMIZER,
-    INTERRUPTIONS,
-    UPDATE,
-    Stage,
-)
+from profiler.analyse.model.host import AFTER_OPTIMIZER, INTERRUPTIONS, UPDATE, Stage
 from profiler.analyse.model.input import WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart
 from profiler.analyse.model.ledger import (
     GARBAGE_KIND,

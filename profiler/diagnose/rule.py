@@ -15,25 +15,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from profiler.analyse.model.analysis import Analysis
-from profiler.analyse.model.device import (
-    COMMUNICATING,
-    COPYING,
-    FILLING,
-    HostState,
-)
+from profiler.analyse.model.device import COMMUNICATING, COPYING, FILLING, HostState
 from profiler.analyse.model.finding import Confidence, GainMethod, RuleText
 from profiler.analyse.model.host import LineCost, Phase
 from profiler.analyse.model.input import InputPart
-from profiler.analyse.model.ledger import (
-    DEVICE,
-    GARBAGE_KIND,
-    IMPORT_KIND,
-    MAIN,
-    Cell,
-    Owner,
-    Period,
-    Recurrence,
-)
+from profiler.analyse.model.ledger import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Owner, Period, Recurrence
 from profiler.analyse.model.measures import CORELESS_CATEGORIES
 from profiler.core.errors import Notice
 from profiler.diagnose.device import BUSY, COPIES, is_sampled, program_blame, trace_category

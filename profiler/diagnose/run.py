@@ -10,14 +10,7 @@ from profiler.analyse.model.measures import UNATTRIBUTED
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.diagnose.device import BUSY, diagnose_device, missing_device
-from profiler.diagnose.model import (
-    NAMED,
-    RECORDED_COMPUTING,
-    RunDiagnosis,
-    RunVerdict,
-    UnknownShare,
-    busy_thread,
-)
+from profiler.diagnose.model import NAMED, RECORDED_COMPUTING, RunDiagnosis, RunVerdict, UnknownShare, busy_thread
 from profiler.diagnose.rest import steps_share
 from profiler.run.model import StepKind
 

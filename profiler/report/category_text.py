@@ -9,12 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from profiler.analyse.model.device import COMMUNICATING, COPYING
-from profiler.analyse.model.host import (
-    AFTER_OPTIMIZER,
-    ELSEWHERE,
-    UPDATE,
-    Stage,
-)
+from profiler.analyse.model.host import AFTER_OPTIMIZER, ELSEWHERE, UPDATE, Stage
 from profiler.analyse.model.ledger import Owner
 from profiler.analyse.model.measures import UNATTRIBUTED
 from profiler.diagnose.model import (

@@ -22,13 +22,7 @@ from profiler.analyse.model.finding import (
     NotJudged,
     Place,
 )
-from profiler.analyse.model.input import (
-    BETWEEN_BATCHES,
-    MARKED_DATA,
-    RECEIVE,
-    THE_LOADER,
-    InputPart,
-)
+from profiler.analyse.model.input import BETWEEN_BATCHES, MARKED_DATA, RECEIVE, THE_LOADER, InputPart
 from profiler.analyse.model.ledger import Owner, Period
 from profiler.core.syntax import called_functions, parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size

@@ -11,25 +11,12 @@ from typing import Final
 from profiler.analyse.model.analysis import DAMAGE, LOADED_MACHINE, Analysis
 from profiler.analyse.model.finding import Confidence, Finding, GainMethod
 from profiler.analyse.model.host import Phase, Stage
-from profiler.analyse.model.measures import (
-    CORELESS_CATEGORIES,
-    MIN_SAMPLES,
-    UNATTRIBUTED,
-    USUAL_STEPS,
-)
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, MIN_SAMPLES, UNATTRIBUTED, USUAL_STEPS
 from profiler.analyse.model.ranks import RankActivity
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
-from profiler.diagnose.model import (
-    NAMED,
-    NEARLY_ALL,
-    WORTH_LEADING,
-    WORTH_NAMING,
-    RunVerdict,
-    busy_thread,
-    is_worth,
-)
+from profiler.diagnose.model import NAMED, NEARLY_ALL, WORTH_LEADING, WORTH_NAMING, RunVerdict, busy_thread, is_worth
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import phase_label
 from profiler.report.finding_text import (

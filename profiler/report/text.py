@@ -11,12 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from profiler.analyse.model.comparison import (
-    WAITS_FOR_CORE,
-    Mismatch,
-    ResultComparison,
-    ResultDifference,
-)
+from profiler.analyse.model.comparison import WAITS_FOR_CORE, Mismatch, ResultComparison, ResultDifference
 from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
 from profiler.analyse.model.host import Period, ThreadState
 from profiler.analyse.model.input import InputPart

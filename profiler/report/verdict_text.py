@@ -9,12 +9,7 @@ from typing import Final
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.device import HostState, IdleBlame
 from profiler.analyse.model.finding import Finding
-from profiler.analyse.model.host import (
-    Driver,
-    SpikeLine,
-    Spikes,
-    ThreadActivity,
-)
+from profiler.analyse.model.host import Driver, SpikeLine, Spikes, ThreadActivity
 from profiler.analyse.model.measures import MIN_SAMPLES, UNATTRIBUTED
 from profiler.core.units import nth, seconds, share, significant
 from profiler.diagnose.model import (

@@ -6,12 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from profiler.analyse.comparability import (
-    SideRuns,
-    find_mismatches,
-    over_runs,
-    paired_ratio,
-)
+from profiler.analyse.comparability import SideRuns, find_mismatches, over_runs, paired_ratio
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.comparison import Comparison, Ratio
 from profiler.analyse.model.measures import Measure

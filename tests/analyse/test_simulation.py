@@ -8,12 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler.analyse.simulation import (
-    EARLIER,
-    NOTHING,
-    Schedule,
-    simulate,
-)
+from profiler.analyse.simulation import EARLIER, NOTHING, Schedule, simulate
 
 SEEDS = range(60)
 

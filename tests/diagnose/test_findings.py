@@ -8,21 +8,9 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.model.analysis import Analysis
-from profiler.analyse.model.finding import (
-    Confidence,
-    Finding,
-    Gain,
-    GainMethod,
-)
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod
 from profiler.analyse.model.host import LineCost, Phase
-from profiler.analyse.model.ledger import (
-    MAIN,
-    Cell,
-    Ledger,
-    Owner,
-    Period,
-    Recurrence,
-)
+from profiler.analyse.model.ledger import MAIN, Cell, Ledger, Owner, Period, Recurrence
 from profiler.analyse.model.measures import Measure
 from profiler.core.errors import Notice
 from profiler.diagnose.findings import find, in_order, with_trials

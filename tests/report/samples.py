@@ -9,13 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from profiler.analyse.model.analysis import Analysis
-from profiler.analyse.model.comparison import (
-    Comparison,
-    Mismatch,
-    Ratio,
-    ResultComparison,
-    Side,
-)
+from profiler.analyse.model.comparison import Comparison, Mismatch, Ratio, ResultComparison, Side
 from profiler.analyse.model.device import (
     CallSite,
     HostState,
@@ -26,12 +20,7 @@ from profiler.analyse.model.device import (
     TimelineLane,
 )
 from profiler.analyse.model.host import FlameDiff, FlameNode
-from profiler.analyse.model.measures import (
-    Measure,
-    Missing,
-    Series,
-    Topic,
-)
+from profiler.analyse.model.measures import Measure, Missing, Series, Topic
 from profiler.report.blocks import Section
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput, ReportSide, Results

@@ -12,14 +12,7 @@ from rich.console import Console
 
 import profiler
 from profiler.analyse.model.analysis import Analysis
-from profiler.analyse.model.finding import (
-    Confidence,
-    Finding,
-    Gain,
-    GainMethod,
-    KnockOut,
-    RuleText,
-)
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
 from profiler.analyse.model.host import Phase
 from profiler.analyse.model.measures import Measure
 from profiler.analyse.model.ranks import RankActivity, RankLedger, Straggler

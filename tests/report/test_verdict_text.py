@@ -7,19 +7,8 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
-from profiler.analyse.model.finding import (
-    Confidence,
-    Finding,
-    Gain,
-    GainMethod,
-    RuleText,
-)
-from profiler.analyse.model.host import (
-    AFTER_OPTIMIZER,
-    INTERRUPTIONS,
-    UPDATE,
-    Stage,
-)
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, RuleText
+from profiler.analyse.model.host import AFTER_OPTIMIZER, INTERRUPTIONS, UPDATE, Stage
 from profiler.analyse.model.ledger import Period
 from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.model.ranks import RankActivity, RankLedger, Straggler

@@ -11,12 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from profiler.analyse.model.device import CallSite, DevicePart, IdleBlame, KernelTime, Timeline
-from profiler.analyse.model.finding import (
-    Finding,
-    JudgedRun,
-    NotJudged,
-    Predictor,
-)
+from profiler.analyse.model.finding import Finding, JudgedRun, NotJudged, Predictor
 from profiler.analyse.model.host import (
     Driver,
     FlameNode,

@@ -31,15 +31,7 @@ from profiler.analyse.intervals import Floats
 from profiler.analyse.model.measures import HOST_CATEGORIES, MIN_SAMPLES, UNATTRIBUTED
 from profiler.analyse.sampling.frames import BACKWARD
 from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples, native_category
-from profiler.analyse.sampling.stacks import (
-    DIVIDED,
-    FIXED,
-    NUMBER,
-    Numbers,
-    Stacks,
-    has_hooked_steps,
-    stratum_times,
-)
+from profiler.analyse.sampling.stacks import DIVIDED, FIXED, NUMBER, Numbers, Stacks, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Strip, recorded_strip, take_core, take_stalls
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline, full_timeline

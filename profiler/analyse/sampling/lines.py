@@ -12,23 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, union
-from profiler.analyse.model.host import (
-    LibraryFunction,
-    LineCost,
-    OperatorLine,
-    Period,
-    TableGradient,
-    UnmeasuredPeriod,
-)
+from profiler.analyse.model.host import LibraryFunction, LineCost, OperatorLine, Period, TableGradient, UnmeasuredPeriod
 from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.sampling.shares import ClassifiedSamples
-from profiler.analyse.sampling.stacks import (
-    NUMBER,
-    STRATA,
-    WEIGHTED_TOGETHER,
-    Stacks,
-    sample_ns,
-)
+from profiler.analyse.sampling.stacks import NUMBER, STRATA, WEIGHTED_TOGETHER, Stacks, sample_ns
 from profiler.analyse.sampling.stages import NEVER, WELL_SAMPLED
 from profiler.analyse.statistics import effective_sample_size, share_interval
 from profiler.analyse.window import NS_PER_S, Window, process_rows, thread_rows

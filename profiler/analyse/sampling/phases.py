@@ -18,22 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, Intervals, intersect, subtract, union
-from profiler.analyse.model.host import (
-    AFTER_OPTIMIZER,
-    ELSEWHERE,
-    INTERRUPTIONS,
-    Phase,
-    Stage,
-)
+from profiler.analyse.model.host import AFTER_OPTIMIZER, ELSEWHERE, INTERRUPTIONS, Phase, Stage
 from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
-from profiler.analyse.sampling.stacks import (
-    LOADING,
-    Function,
-    Stacks,
-    function_of,
-)
+from profiler.analyse.sampling.stacks import LOADING, Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import effective_sample_size, share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline

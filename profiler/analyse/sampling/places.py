@@ -12,13 +12,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats
 from profiler.analyse.model.analysis import Analysis
-from profiler.analyse.model.host import (
-    INTERRUPTIONS,
-    Driver,
-    OperatorLine,
-    Preparation,
-    ThreadState,
-)
+from profiler.analyse.model.host import INTERRUPTIONS, Driver, OperatorLine, Preparation, ThreadState
 from profiler.analyse.model.measures import UNATTRIBUTED, Measure
 from profiler.analyse.sampling.frames import BETWEEN, FORWARD, Stack, callee_name
 from profiler.analyse.sampling.lines import OutsideTorch, StackCosts

@@ -11,12 +11,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from profiler.analyse.intervals import Intervals, covered_within, subtract, times, union
-from profiler.analyse.model.host import (
-    LOADER_WORKER,
-    LineCost,
-    ThreadActivity,
-    ThreadState,
-)
+from profiler.analyse.model.host import LOADER_WORKER, LineCost, ThreadActivity, ThreadState
 from profiler.analyse.sampling.frames import BACKWARD, CHECKPOINT, DATA, Stack, callee_name
 from profiler.analyse.sampling.lines import most_frequent
 from profiler.analyse.sampling.stacks import WINDOWS, Stacks, window_intervals

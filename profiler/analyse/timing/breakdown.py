@@ -16,13 +16,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, Intervals, intersect, overlaps, subtract, union
 from profiler.analyse.model.device import DevicePart, KernelTime
-from profiler.analyse.model.measures import (
-    DEVICE_CATEGORIES,
-    HOST_CATEGORIES,
-    UNATTRIBUTED,
-    WAIT_CATEGORIES,
-    Measure,
-)
+from profiler.analyse.model.measures import DEVICE_CATEGORIES, HOST_CATEGORIES, UNATTRIBUTED, WAIT_CATEGORIES, Measure
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.scheduler import ThreadTime
 from profiler.analyse.window import LEVEL_LIGHT, NO_QUEUE, Window, device_kind, process_rows

@@ -16,13 +16,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, times, union
 from profiler.analyse.model.device import RunCounts, SiteCount
-from profiler.analyse.window import (
-    Window,
-    has_name,
-    named_rows,
-    process_rows,
-    thread_rows,
-)
+from profiler.analyse.window import Window, has_name, named_rows, process_rows, thread_rows
 from profiler.core.metrics import CHECKPOINT, EVALUATION, ONCE, STARTUP
 from profiler.run.code_origin import library_sites, project_folder, relative_site
 from profiler.run.model import Run, Table

@@ -20,16 +20,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final
 
-from profiler.check.model import (
-    BASE,
-    CANDIDATE,
-    FAIL,
-    INCONCLUSIVE,
-    NOT_COMPARABLE,
-    PASS,
-    GateResult,
-    Hunk,
-)
+from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult, Hunk
 from profiler.check.modes.judge import judge
 from profiler.check.outputs import json
 from profiler.check.outputs.machine import RepositoryPaths, workflow_commands

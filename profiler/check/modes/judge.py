@@ -161,7 +161,7 @@ def _rule_of_wait(change: Change, _: Copied) -> str:
 
 
 def _rule_of_copy(change: Change, copied: Copied) -> str:
-    from profiler.diagnose.rules.copies import MANY, TINY, filled_on_device, made_on_host
+    from profiler.diagnose.rules.device import MANY, TINY, filled_on_device, made_on_host
 
     if filled_on_device(change.source) is not None:
         return made_on_host.name

@@ -225,7 +225,7 @@ def find(
     :param made: see `makers`.
     :param objects: those that lines use, by file and number.
     """
-    from profiler.diagnose.rules.copies import filled_on_device, made_on_host, pageable_copies
+    from profiler.diagnose.rules.device import filled_on_device, made_on_host, pageable_copies
     from profiler.diagnose.rules.reads import shape_from_values
     from profiler.diagnose.rules.whole_run import memory_creep
 
@@ -289,7 +289,7 @@ def _waits(copy: Change, changes: Iterable[Change]) -> bool:
 
 def _cure(rule: RuleText, change: Change, library: LibraryLine | None) -> str | None:
     """What the text of the library's line tells about the cure, or else the program's own; None: nothing."""
-    from profiler.diagnose.rules.copies import OF_PINNED, cure_of_copy, pageable_copies
+    from profiler.diagnose.rules.device import OF_PINNED, cure_of_copy, pageable_copies
     from profiler.diagnose.rules.reads import cure_of_read
 
     inner = library.source if library else ""

@@ -8,19 +8,13 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from profiler.analyse.model.host import LOADER_WORKER, ThreadState
-from profiler.analyse.model.input import (
-    MARKED_DATA,
-    WAITING_FOR_INDEX,
-    WAITING_FOR_WORKERS,
-    InputPart,
-    LoaderSettings,
-)
+from profiler.analyse.model.input import MARKED_DATA, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart, LoaderSettings
 from profiler.analyse.model.measures import WAIT_CATEGORIES
 from profiler.core.syntax import called_functions
 from profiler.diagnose.input import HANDOVER, granted_share
 from profiler.diagnose.model import MOST, NAMED, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import NOTHING, Claim, Cost, StepCosts, largest_sites, total_seconds
-from profiler.diagnose.rules._frames import frame_costs
+from profiler.diagnose.rules._lines import frame_costs
 from profiler.run.model import Site
 
 MOST_WORKERS: Final = 32

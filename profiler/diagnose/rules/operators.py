@@ -9,12 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from profiler.analyse.model.finding import Confidence, GainMethod, KnockOut
-from profiler.analyse.model.host import (
-    BACKWARD,
-    UPDATE,
-    OperatorLine,
-    Stage,
-)
+from profiler.analyse.model.host import BACKWARD, UPDATE, OperatorLine, Stage
 from profiler.core.errors import Notice
 from profiler.core.syntax import called_functions, line_nodes
 from profiler.diagnose.known_cures import has_denormal_numbers
@@ -30,7 +25,7 @@ from profiler.diagnose.rule import (
     rule,
     total_seconds,
 )
-from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
+from profiler.diagnose.rules._lines import frame_costs, frame_sites, lines_above
 from profiler.diagnose.rules._operators import CALLING, called_by_program, called_from, small_operators, within_step
 from profiler.run.model import Site
 

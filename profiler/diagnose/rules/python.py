@@ -11,19 +11,14 @@ from typing import Final
 
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.finding import Confidence, KnockOut
-from profiler.analyse.model.host import (
-    UPDATE,
-    LineCost,
-    ThreadActivity,
-    ThreadState,
-)
+from profiler.analyse.model.host import UPDATE, LineCost, ThreadActivity, ThreadState
 from profiler.core.errors import Notice
 from profiler.core.syntax import called_functions, line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits
 from profiler.diagnose.known_cures import cure_of_function
 from profiler.diagnose.model import MOST, NAMED, NEARLY_ALL
 from profiler.diagnose.rule import Claim, Cost, Order, StepCosts, exactly, largest_sites, rule, take
-from profiler.diagnose.rules._frames import appended, frame_costs, frame_sites, lines_above, mostly_waits, own_work
+from profiler.diagnose.rules._lines import appended, frame_costs, frame_sites, lines_above, mostly_waits, own_work
 from profiler.diagnose.rules.settings import setting_line
 from profiler.run.code_origin import USER, code_owner, package_folders
 from profiler.run.model import Site

@@ -12,20 +12,8 @@ from profiler.analyse.model.finding import Confidence, KnockOut
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.device import program_blame
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import (
-    MAX_SITES,
-    Claim,
-    Cost,
-    Order,
-    Rule,
-    StepCosts,
-    exactly,
-    rule,
-    take,
-    total_seconds,
-)
-from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
-from profiler.diagnose.rules._metrics import metric_lines
+from profiler.diagnose.rule import MAX_SITES, Claim, Cost, Order, Rule, StepCosts, exactly, rule, take, total_seconds
+from profiler.diagnose.rules._lines import frame_costs, frame_sites, lines_above, metric_lines
 from profiler.run.model import Site
 
 MANY: Final = 10.0

@@ -27,8 +27,8 @@ from profiler.diagnose.rule import (
     take,
     total_seconds,
 )
-from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.diagnose.rules._input import rank_count
+from profiler.diagnose.rules._lines import frame_costs, frame_sites, lines_above
 from profiler.run.model import Site
 from profiler.run.tables import MADE_BY, MEMORY_FILL, OPERATORS, SETTINGS
 

@@ -7,18 +7,8 @@ from typing import Any, Final
 
 from profiler.analyse.model.analysis import LOADED_MACHINE
 from profiler.analyse.model.finding import Confidence
-from profiler.analyse.model.host import (
-    BACKWARD,
-    UPDATE,
-    Period,
-    Stage,
-)
-from profiler.analyse.model.ledger import (
-    Cell,
-    Ledger,
-    Owner,
-    Quartiles,
-)
+from profiler.analyse.model.host import BACKWARD, UPDATE, Period, Stage
+from profiler.analyse.model.ledger import Cell, Ledger, Owner, Quartiles
 from profiler.analyse.model.ledger import Period as LedgerPeriod
 from profiler.diagnose.known_cures import DENORMAL, cure_of_function, has_denormal_numbers
 from profiler.diagnose.model import MOST

@@ -6,12 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from profiler.analyse.model.input import InputPart
-from profiler.analyse.model.measures import (
-    DEVICE_CATEGORIES,
-    HOST_CATEGORIES,
-    WAIT_CATEGORIES,
-    Measure,
-)
+from profiler.analyse.model.measures import DEVICE_CATEGORIES, HOST_CATEGORIES, WAIT_CATEGORIES, Measure
 from profiler.report.blocks import NOTHING, Bar, Block, Cell, NotMeasured, Segment, StackedBars, Table
 from profiler.report.build import section
 from profiler.report.category_text import category_label, category_meaning, category_tone

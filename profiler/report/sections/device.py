@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from profiler.analyse.model.device import (
-    CallSite,
-    DevicePart,
-    HostState,
-    IdleBlame,
-    KernelTime,
-)
+from profiler.analyse.model.device import CallSite, DevicePart, HostState, IdleBlame, KernelTime
 from profiler.analyse.model.measures import Series, Topic
 from profiler.core.metrics import PER_STEP, find_metric, in_order
 from profiler.core.units import count

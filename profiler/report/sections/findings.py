@@ -6,12 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from profiler.analyse.model.analysis import Analysis
-from profiler.analyse.model.finding import (
-    Finding,
-    FindingChange,
-    FindingState,
-    compare_findings,
-)
+from profiler.analyse.model.finding import Finding, FindingChange, FindingState, compare_findings
 from profiler.core.plugins import entry_points
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import NAMED

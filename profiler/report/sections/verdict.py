@@ -21,23 +21,8 @@ from profiler.report.model import (
     noisy_machine,
 )
 from profiler.report.sections.lines import compare_lines, compare_phases
-from profiler.report.table import (
-    bound_cell,
-    compare_table,
-    factor,
-    measure_cell,
-    missing_cell,
-    phrase,
-    share_cell,
-)
-from profiler.report.text import (
-    NO_REASON,
-    describe,
-    different_results,
-    mismatches,
-    same_results,
-    uncompared_results,
-)
+from profiler.report.table import bound_cell, compare_table, factor, measure_cell, missing_cell, phrase, share_cell
+from profiler.report.text import NO_REASON, describe, different_results, mismatches, same_results, uncompared_results
 
 _SINGLE_RUN_MEASURES: Final = ("device_utilization", "peak_share", *HOST_MEASURES)
 """Counters stand in a table of their own."""

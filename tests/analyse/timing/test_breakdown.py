@@ -11,12 +11,7 @@ from profiler.analyse.analysis import analyse
 from profiler.analyse.model.measures import HOST_CATEGORIES, WAIT_CATEGORIES
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.frames import CHECKPOINT, FSYNC
-from profiler.analyse.sampling.stacks import (
-    NUMBER,
-    Stacks,
-    StackStrata,
-    stratum_times,
-)
+from profiler.analyse.sampling.stacks import NUMBER, Stacks, StackStrata, stratum_times
 from profiler.analyse.timing.breakdown import recorded_strip
 from profiler.analyse.timing.host_timeline import CALL_CATEGORIES, CODE, host_timeline, region_category
 from profiler.analyse.window import measured_window

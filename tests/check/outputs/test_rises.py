@@ -9,17 +9,7 @@ import pytest
 from profiler.analyse.model.finding import Confidence, FindingState, compare_findings
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.files import compare_texts
-from profiler.check.model import (
-    FAIL,
-    Change,
-    Counted,
-    CountedLine,
-    CounterLine,
-    GateResult,
-    Hunk,
-    Limits,
-    WorseCause,
-)
+from profiler.check.model import FAIL, Change, Counted, CountedLine, CounterLine, GateResult, Hunk, Limits, WorseCause
 from profiler.check.modes.judge import changed_first, conclude, counted_causes, judge, worse_causes
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen

@@ -15,17 +15,7 @@ from profiler.analyse.model.finding import Confidence, Finding, RuleText
 from profiler.analyse.model.measures import Measure
 from profiler.check.counters.compare import budget_warnings, compare, overall
 from profiler.check.counters.environment_key import key_differences, other_work
-from profiler.check.model import (
-    FAIL,
-    NOT_COMPARABLE,
-    PASS,
-    Budget,
-    Change,
-    CounterLine,
-    GateResult,
-    Limits,
-    Notice,
-)
+from profiler.check.model import FAIL, NOT_COMPARABLE, PASS, Budget, Change, CounterLine, GateResult, Limits, Notice
 from profiler.check.modes.judge import conclude, counted_causes, worse_causes
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import first_screen, why
@@ -36,7 +26,7 @@ from profiler.check.outputs.text import sentence
 from profiler.check.outputs.write import render_markdown
 from profiler.check.speed.verdict import throughput
 from profiler.core.metrics import COUNTERS
-from profiler.diagnose.rules.copies import made_on_host
+from profiler.diagnose.rules.device import made_on_host
 from profiler.run.model import RunInfo, Site
 from tests.check.synthetic_rounds import exact
 from tests.fakes.counting import at, lines_of, one, two

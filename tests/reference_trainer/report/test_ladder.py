@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.analyse.comparison import compare
-from profiler.analyse.model.finding import (
-    Confidence,
-    Finding,
-    Gain,
-    GainMethod,
-    RuleText,
-)
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, RuleText
 from profiler.report.text import describe
 from reference_trainer.report.ladder import ITSELF, NO_RATIO, Ladder, LadderRow, measure_ladder
 from reference_trainer.report.ladder_plan import plan_ladder

@@ -14,21 +14,8 @@ import pytest
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.comparison import Comparison
 from profiler.analyse.model.device import HostState
-from profiler.analyse.model.finding import (
-    Confidence,
-    Finding,
-    Gain,
-    GainMethod,
-    NotJudged,
-    RuleText,
-)
-from profiler.analyse.model.ledger import (
-    Cell,
-    Ledger,
-    Owner,
-    Period,
-    Recurrence,
-)
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, NotJudged, RuleText
+from profiler.analyse.model.ledger import Cell, Ledger, Owner, Period, Recurrence
 from profiler.core.errors import Notice
 from profiler.report.finding_text import FINDING_COLUMNS, finding_row
 from profiler.report.render.json import (

@@ -10,7 +10,7 @@ import pytest
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.finding import Confidence, Finding, RuleText
 from profiler.analyse.model.measures import Measure
-from profiler.diagnose.sure import open_question
+from profiler.diagnose.live import open_question
 from profiler.run.model import RunInfo, Site
 
 SITE = Site("train.py", 7, "main")
