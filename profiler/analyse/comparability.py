@@ -58,6 +58,12 @@ class SideRuns:
         """Whether the breakdown pass is a separate run, not one that ratios come from too."""
         return self.detail is not None and all(self.detail is not run for run in self.light)
 
+    @property
+    def compared_runs(self) -> tuple[Analysis, ...]:
+        """Return the runs whose results are compared: all of them, each once."""
+        detail = (self.detail,) if self.detail is not None and self.has_separate_detail else ()
+        return (*self.light, *self.again, *detail)
+
 
 def over_runs(side: SideRuns) -> Mapping[str, Measure]:
     """Every measure over the light runs that have it, second ones too: the geometric mean, so that values of two sides
@@ -329,14 +335,9 @@ def compare_results(sides: Sequence[SideRuns]) -> tuple[ResultComparison, ...]:
 
     Every run is compared with the first one that states results of that name.
     """
-    runs = [(side.label, _by_name(run)) for side in sides for run in _runs(side)]
+    runs = [(side.label, _by_name(run)) for side in sides for run in side.compared_runs]
     names = dict.fromkeys(name for _, stated in runs for name in stated)
     return tuple(_compare_name(name, [side.label for side in sides], runs) for name in names)
-
-
-def _runs(side: SideRuns) -> tuple[Analysis, ...]:
-    detail = (side.detail,) if side.detail is not None and side.has_separate_detail else ()
-    return (*side.light, *side.again, *detail)
 
 
 def _by_name(run: Analysis) -> _Stated:

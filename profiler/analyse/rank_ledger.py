@@ -135,18 +135,14 @@ def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime], size: int) 
     if steps.straggler is not None:
         straggler = _explain(steps, steps.straggler, activities, times_by_rank)
     analysed = steps.analysed.rank
-    uniform = straggler is None and reason is None and _uniform(activities, analysed)
-    return RankLedger(tuple(activities), analysed, steps.synchronous, straggler, reason, uniform, size)
-
-
-def _uniform(activities: Sequence[RankActivity], analysed: int) -> bool:
-    """Whether each category takes about the same share of the step on all ranks."""
     one = next(each for each in activities if each.rank == analysed)
-    return all(
+    uniform = all(
         abs(each.categories.get(name, 0.0) - one.categories.get(name, 0.0)) <= UNIFORM * one.step_time
         for each in activities
         for name in HOST_CATEGORIES
     )
+    uniform = uniform and straggler is None and reason is None
+    return RankLedger(tuple(activities), analysed, steps.synchronous, straggler, reason, uniform, size)
 
 
 def _explain(
@@ -174,6 +170,7 @@ def _explain(
     alone = site is not None and not any(
         _function(line.site) == _function(site) for time in _without(times_by_rank, leader) for line in time.lines
     )
+    without_core = [sum(each.categories.get(name, 0.0) for name in CORELESS_CATEGORIES) for each in activities]
     late = [at for at in range(len(own)) if at != leader and own[at] - typical >= ALIKE * lead]
     return Straggler(
         rank=activities[leader].rank,
@@ -185,7 +182,7 @@ def _explain(
         at_line=at_line,
         alone=alone,
         alike=tuple(activities[at].rank for at in late),
-        core=0.0 if category in CORELESS_CATEGORIES else _core_excess(leader, [each.categories for each in activities]),
+        core=0.0 if category in CORELESS_CATEGORIES else max(0.0, _excess(leader, without_core)),
         cpu=0.0 if cpu is None else max(0.0, cpu),
     )
 
@@ -227,12 +224,6 @@ def _category(
 def _excess(leader: int, values: Sequence[float]) -> float:
     """How far the leader's value exceeds the median of the others; below 0 where it is less."""
     return float(values[leader]) - _median(_without(values, leader))
-
-
-def _core_excess(leader: int, by_rank: Sequence[Mapping[str, float]]) -> float:
-    """Seconds per step without a core beyond the median of the other ranks; 0 where there are less."""
-    sums = [sum(each.get(name, 0.0) for name in CORELESS_CATEGORIES) for each in by_rank]
-    return max(0.0, _excess(leader, sums))
 
 
 def _device_category(leader: int, by_rank: Sequence[Mapping[str, float]]) -> tuple[str, float, float] | None:

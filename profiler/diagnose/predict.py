@@ -102,7 +102,17 @@ def what_if(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise ProfilerError(f"--what-if: {twice} is named twice")
     if analysis.replay is not None:
-        return _replayed(analysis, cures)
+        replay = analysis.replay
+        assert replay is not None
+        try:
+            prediction = replay.predict(cures)
+        except KeyError as error:
+            raise _unknown(str(error.args[0]), replay.names()) from error
+        if prediction is None:
+            raise ProfilerError(
+                f"--what-if: nothing of {', '.join(map(str, cures))} was recorded in the measured steps"
+            )
+        return prediction
     phases = [name for name in names if any(phase.name == name for phase in analysis.phases)]
     if phases and len(phases) < len(names):  # both divide the same time
         raise ProfilerError(
@@ -112,18 +122,6 @@ def what_if(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:
     if after <= 0.0:
         raise ProfilerError("--what-if: nothing of the step would be left")
     return Prediction(GainMethod.BOUND, step, after, step)
-
-
-def _replayed(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:
-    replay = analysis.replay
-    assert replay is not None
-    try:
-        prediction = replay.predict(cures)
-    except KeyError as error:
-        raise _unknown(str(error.args[0]), replay.names()) from error
-    if prediction is None:
-        raise ProfilerError(f"--what-if: nothing of {', '.join(map(str, cures))} was recorded in the measured steps")
-    return prediction
 
 
 def _recorded(analysis: Analysis, cure: Cure) -> float:

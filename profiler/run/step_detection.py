@@ -82,7 +82,11 @@ def detect_steps(boundaries: Table, names: Texts) -> tuple[StepDefinition | None
         order in which the program first reached them, which decides between equally frequent optimizers.
     :param names: text of each name.
     """
-    boundaries = boundaries[_may_end_steps(boundaries, names)]
+    # beside backward passes and steps of an optimizer, `torch.autograd.grad` is a part of a step, such as a penalty
+    gradients = [number for number in np.unique(boundaries["name"]).tolist() if names[number].startswith(GRADIENTS)]
+    only_gradients = (boundaries["kind"] == BoundaryKind.BACKWARD) & np.isin(boundaries["name"], gradients)
+    updating = boundaries[~only_gradients & (boundaries["kind"] != BoundaryKind.LOADER)]
+    boundaries = boundaries[~only_gradients | ~np.isin(boundaries["pid"], updating["pid"])]
     found = {kind: _find_step_ends(boundaries, kind, names) for kind in STEP_BOUNDARIES}
     for number, (kind, ends) in enumerate(found.items()):
         others = [other[0] for later, other in found.items() if STEP_BOUNDARIES.index(later) > number and other]
@@ -104,16 +108,6 @@ def detect_steps(boundaries: Table, names: Texts) -> tuple[StepDefinition | None
         )
         return definition, ends
     return None, []
-
-
-def _may_end_steps(boundaries: Table, names: Texts) -> npt.NDArray[np.bool_]:
-    """All rows, but those of `torch.autograd.grad` only where the process has neither backward passes nor steps of an
-    optimizer: beside these, gradients are a part of a step, as a penalty or an inner loop."""
-    gradients = [number for number in np.unique(boundaries["name"]).tolist() if names[number].startswith(GRADIENTS)]
-    only_gradients = (boundaries["kind"] == BoundaryKind.BACKWARD) & np.isin(boundaries["name"], gradients)
-    others = boundaries[~only_gradients & (boundaries["kind"] != BoundaryKind.LOADER)]
-    chosen: npt.NDArray[np.bool_] = ~only_gradients | ~np.isin(boundaries["pid"], others["pid"])
-    return chosen
 
 
 def count_optimizer_steps(boundaries: Table, pid: int) -> int:

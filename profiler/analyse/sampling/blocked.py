@@ -87,7 +87,14 @@ def blocked_calls(stacks: Stacks, strata: StackStrata, window: Window) -> Blocke
     sums = np.bincount(within * len(BlockedIn) + kind, minlength=len(WEIGHTED_TOGETHER) * len(BlockedIn))
     shares, belongs = _mixtures(sums, shares), stretch
     stack, weight = _stacks_beside(moments, within, samples, stretch)
-    for group in _groups(run, stretch):
+    # from the largest groups on: by stretch of time and innermost file, by innermost line, and each stack alone
+    leaves = [frames[-1] if frames else Site("", 0, "") for frames in run.stack_frames]
+    leaf_of = list(zip(stretch.tolist(), leaves, strict=True))
+    for group in (
+        _numbers([(number, leaf.file) for number, leaf in leaf_of]),
+        _numbers([(number, leaf.file, leaf.line) for number, leaf in leaf_of]),
+        np.arange(len(leaves)),
+    ):
         larger = np.zeros(int(group.max()) + 1, np.int64)
         larger[group] = belongs
         cell = group[stack] * len(BlockedIn) + kind
@@ -119,18 +126,6 @@ def _stacks_beside(moments: Times, within: Numbers, samples: Table, stretch: Num
         stack[:, inside] = alike["stack"][row]
         weight[:, inside] = 1 / (1 + (np.abs(begin[row] - at) / _ACCURACY) ** 2) ** 2
     return stack, weight
-
-
-def _groups(run: Run, stretch: Numbers) -> tuple[Numbers, ...]:
-    """Three groupings of all stacks, from the largest groups to the smallest: by stretch of time and innermost file, by
-    innermost line, and each stack alone. Each array has the number of the group of every stack."""
-    leaves = [frames[-1] if frames else Site("", 0, "") for frames in run.stack_frames]
-    within = list(zip(stretch.tolist(), leaves, strict=True))
-    return (
-        _numbers([(number, leaf.file) for number, leaf in within]),
-        _numbers([(number, leaf.file, leaf.line) for number, leaf in within]),
-        np.arange(len(leaves)),
-    )
 
 
 def _numbers(keys: Sequence[Hashable]) -> Numbers:

@@ -22,7 +22,7 @@ from profiler.analyse.sampling.stacks import Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import CODE
-from profiler.analyse.window import NS_PER_S, Window
+from profiler.analyse.window import NS_PER_S
 from profiler.run.code_origin import LIBRARY, TORCH, code_owner
 from profiler.run.model import Site
 
@@ -101,7 +101,10 @@ def preparation(
     """What is computed before the model; None where nothing is, or where no lines of operators were counted."""
     if samples is None or not any(row.site for row in operators):
         return None
-    interrupted = _interrupted(stacks, samples.window, stages)
+    rows, weight = stacks.weighted_samples(samples.window)
+    size = len(stacks.run.stack_frames)
+    shares = (stages.sample_shares(stage, rows, weight, size) for stage in INTERRUPTIONS if len(stages.spans[stage]))
+    interrupted = np.asarray(sum(shares, start=np.zeros(size)), np.float64)
     first = _first_lines(stacks, samples, interrupted, operators)
     if not first:
         return None
@@ -136,14 +139,6 @@ def preparation(
     ways = [(float(costs.ns[number].sum()), _way(stacks, number, only)) for number in numbers]
     call, calls = last_common_call(ways, only) or (None, "")
     return Preparation(costs.at(call or lines[0], numbers), calls, tuple(map(stacks.relative, lines)))
-
-
-def _interrupted(stacks: Stacks, window: Window, stages: StageSpans) -> Floats:
-    """The share of each stack's samples that lies in stages which interrupt training."""
-    rows, weight = stacks.weighted_samples(window)
-    size = len(stacks.run.stack_frames)
-    shares = (stages.sample_shares(stage, rows, weight, size) for stage in INTERRUPTIONS if len(stages.spans[stage]))
-    return np.asarray(sum(shares, start=np.zeros(size)), np.float64)
 
 
 def _first_lines(

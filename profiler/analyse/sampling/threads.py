@@ -131,7 +131,8 @@ class _Process:
         lived = union(lifetime.min(keepdims=True), lifetime.max(keepdims=True))
         watched = int(covered_within(self._windows, lived.begin, lived.end)[0])
         gil = self._gil_shares(holding, watched, key_ns, total, count) if watched else {}
-        others = self._held_by_others(tid, watched)
+        held = sum(int((rows["end"] - rows["begin"]).sum()) for other, rows in self._holders.items() if other != tid)
+        others = held / watched if watched else 0.0
         entries = [
             entry
             for part, spans in self._periods(tid, rows, lived)
@@ -284,10 +285,6 @@ class _Process:
             return _Clock(active / time.wall, time.runnable / active if active else 0.0)
         on_cpu = self._on_cpu(tid)
         return _Clock(on_cpu if on_cpu is not None and on_cpu < _ALWAYS_BLOCKED else None)
-
-    def _held_by_others(self, tid: int, watched: int) -> float:
-        others = sum(int((rows["end"] - rows["begin"]).sum()) for other, rows in self._holders.items() if other != tid)
-        return others / watched if watched else 0.0
 
     def _is_worker(self, rows: Table) -> bool:
         """Whether most samples of its main thread are in the loop of a loader's worker."""

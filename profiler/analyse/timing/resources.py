@@ -341,7 +341,13 @@ def series(run: Run, window: Window) -> tuple[Series, ...]:
     """All series that this run has data for; none where nothing was measured."""
     if not len(window):
         return ()
-    every = [*_step_series(run, window), *_gauge_series(run, window), *_sample_series(run, window)]
+    curves = []
+    for name in GAUGES:
+        values = gauge_per_step(run, window, name)
+        known = np.isfinite(values)
+        if known.any():
+            curves.append(Series(name, "1", *downsampled(window, window.end[known], values[known], window.wall[known])))
+    every = [*_step_series(run, window), *curves, *_sample_series(run, window)]
     return tuple(curve for curve in every if curve.times)
 
 
@@ -364,16 +370,6 @@ def _step_series(run: Run, window: Window) -> list[Series]:
         for name, unit, amount, scale in amounts
         if amount is not None
     ]
-
-
-def _gauge_series(run: Run, window: Window) -> list[Series]:
-    curves = []
-    for name in GAUGES:
-        values = gauge_per_step(run, window, name)
-        known = np.isfinite(values)
-        if known.any():
-            curves.append(Series(name, "1", *downsampled(window, window.end[known], values[known], window.wall[known])))
-    return curves
 
 
 def _sample_series(run: Run, window: Window) -> list[Series]:

@@ -57,8 +57,7 @@ _COPIES: Final = (CallKind.H2D, CallKind.D2H)
 
 def run_warnings(run: Run, window: Window) -> tuple[Notice, ...]:
     """What the tables of a run lack, how it ended, how steady its steps were, and what else ran on the machine."""
-    measured = (*_recording_time(run, window), *_machine(run, window)) if len(window) else ()
-    return (*_recording(run), *_steps(window), *measured)
+    return (*_recording(run), *_steps(run, window))
 
 
 def _recording(run: Run) -> Iterator[Notice]:
@@ -79,16 +78,7 @@ def _recording(run: Run) -> Iterator[Notice]:
         yield Notice("activities-dropped", {"count": dropped})
 
 
-def _recording_time(run: Run, window: Window) -> Iterator[Notice]:
-    """The share of the steps that recording itself took; the breakdown has it as python."""
-    regions = named_rows(run, thread_rows(run.regions, window), RECORDING)
-    cut = overlaps(times(regions["begin"]), times(regions["end"]), window.spans)
-    share = float((cut.end - cut.begin).sum()) / window.wall_ns
-    if share >= MIN_RECORDING_TIME:
-        yield Notice("recording-time", {"share": share})
-
-
-def _steps(window: Window) -> Iterator[Notice]:
+def _steps(run: Run, window: Window) -> Iterator[Notice]:
     if not len(window):
         yield Notice("nothing-measured", {"reason": window.reason})
         return
@@ -106,9 +96,11 @@ def _steps(window: Window) -> Iterator[Notice]:
         yield Notice("drift", {"change": drift})
     if (spread := variation(walls)) > MAX_SPREAD:
         yield Notice("spread", {"spread": spread})
-
-
-def _machine(run: Run, window: Window) -> Iterator[Notice]:
+    regions = named_rows(run, thread_rows(run.regions, window), RECORDING)
+    cut = overlaps(times(regions["begin"]), times(regions["end"]), window.spans)
+    recording = float((cut.end - cut.begin).sum()) / window.wall_ns  # the breakdown has it as python
+    if recording >= MIN_RECORDING_TIME:
+        yield Notice("recording-time", {"share": recording})
     steal, load = mean_within(run, STEAL, window), other_load(run, window)
     if steal is not None and steal > MAX_STEAL:
         yield Notice("other-machines", {"share": steal})
