@@ -214,7 +214,7 @@ def _rank_ledger(
 
 
 def _record(stacks: Stacks, steps: RankSteps, window: Window) -> RankRecord:
-    """What the stepping thread of a rank did, with its waits for other ranks."""
+    """Return what the stepping thread of a rank did, with its waits for other ranks."""
     host, strip, samples = host_time(stacks, window)
     run = stacks.run  # in a trace, other threads may communicate while this one computes
     on_cpu = device_kind(run) == "cpu" and not run.is_trace
@@ -238,8 +238,8 @@ def _idle(
 
 
 def _measured(categories: Mapping[str, float], breakdown: Mapping[str, Measure]) -> Mapping[str, float]:
-    """The categories of a line. Where the breakdown has none of operators, since no torch was seen, native code that
-    Python calls is Python's there, and so here."""
+    """Return the categories of a line. Where the breakdown has none of operators, since no torch was seen, native code
+    that Python calls is Python's there, and so here."""
     without = {name for name, measure in breakdown.items() if measure.reason == NO_OPERATORS}
     if not without.intersection(categories):
         return categories

@@ -55,7 +55,7 @@ class SideRuns:
 
     @property
     def has_separate_detail(self) -> bool:
-        """Whether the breakdown pass is a separate run, not one that ratios come from too."""
+        """Return whether the breakdown pass is a separate run, not one that ratios come from too."""
         return self.detail is not None and all(self.detail is not run for run in self.light)
 
     @property
@@ -66,8 +66,9 @@ class SideRuns:
 
 
 def over_runs(side: SideRuns) -> Mapping[str, Measure]:
-    """Every measure over the light runs that have it, second ones too: the geometric mean, so that values of two sides
-    have the quotient that their ratio is, with the lowest and the highest. Of values without a logarithm the median."""
+    """Return every measure over the light runs that have it, second ones too: the geometric mean, so that values of two
+    sides have the quotient that their ratio is, with the lowest and the highest. Of values without a logarithm the
+    median."""
     return {name: _over_runs(name, side) for name in _names(side)}
 
 
@@ -83,13 +84,13 @@ def _over_runs(name: str, side: SideRuns) -> Measure:
 
 
 def ratios(base: SideRuns, side: SideRuns) -> Mapping[str, Ratio]:
-    """Ratio of every measure that both sides have."""
+    """Return the ratio of every measure that both sides have."""
     other = _names(side)
     return {name: paired_ratio(name, base, side) for name in _names(base) if name in other and name != WITHOUT_CORE}
 
 
 def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
-    """Geometric mean of side over base, over pairs of runs, with the 95% t interval of its logarithm.
+    """Return the geometric mean of side over base, over pairs of runs, with the 95% t interval of its logarithm.
 
     A ratio over zero, or of zero, has no logarithm: it is None with the reason, never infinite.
     """
@@ -112,7 +113,8 @@ def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
 
 
 def core_waits(base: SideRuns, side: SideRuns) -> dict[str, Any] | None:
-    """The side that waited for a core for the larger share of its time, and that share; None: neither did for long."""
+    """Return the side that waited for a core for the larger share of its time, and that share; None: neither did for
+    long."""
     known = [(each, [wait for wait in _values(each, WITHOUT_CORE) if wait is not None]) for each in (base, side)]
     shares = [(fmean(waits), each.label) for each, waits in known if waits]
     share, label = max(shares, default=(0.0, ""))
@@ -120,7 +122,7 @@ def core_waits(base: SideRuns, side: SideRuns) -> dict[str, Any] | None:
 
 
 def _bound(name: str, base: SideRuns, side: SideRuns) -> float | None:
-    """What the ratio of speeds, or of times, is beyond if no side waits for a core; None: that is not known.
+    """Return what the ratio of speeds, or of times, is beyond if no side waits for a core; None: that is not known.
 
     All waits of the faster side stay in its time, and those of the slower side are taken out of its own. So each pair
     gives a ratio that is too near to 1, and the end of their interval that is nearer to 1 is the bound.
@@ -156,7 +158,7 @@ def _names(side: SideRuns) -> dict[str, None]:
 
 
 def _values(side: SideRuns, name: str) -> list[float | None]:
-    """One value for each round: where there is a second run of it, the geometric mean."""
+    """Return one value for each round: where there is a second run of it, the geometric mean."""
     first = [run.value(name) for run in side.light]
     if not side.again:
         return first
@@ -164,7 +166,7 @@ def _values(side: SideRuns, name: str) -> list[float | None]:
 
 
 def _mean(first: float | None, second: float | None) -> float | None:
-    """Geometric mean; where one value is missing the other one, and where one has no logarithm that one."""
+    """Return the geometric mean; where one value is missing the other one, and where one has no logarithm that one."""
     if first is None or second is None:
         return second if first is None else first
     if first == second or min(first, second) <= 0:
@@ -229,7 +231,7 @@ _EXACT: Final = float(1 << 53)
 
 
 def find_mismatches(sides: Sequence[SideRuns], *, ignored: Collection[str] = ()) -> tuple[Mismatch, ...]:
-    """Why the sides are not comparable, facts or else results that differ; empty when they are.
+    """Return why the sides are not comparable, facts or else results that differ; empty when they are.
 
     :param ignored: facts that may differ; results then differ too, and are not compared.
     """
@@ -238,14 +240,14 @@ def find_mismatches(sides: Sequence[SideRuns], *, ignored: Collection[str] = ())
 
 
 def result_mismatches(results: Iterable[ResultComparison]) -> tuple[Mismatch, ...]:
-    """The results that differ. Where facts differ too, other results are what these lead to."""
+    """Return the results that differ. Where facts differ too, other results are what these lead to."""
     return tuple(Mismatch(result.name, result=result) for result in results if result.difference is not None)
 
 
 def fact_mismatches(
     sides: Sequence[SideRuns], *, ignored: Collection[str] = (), same_program: bool = False
 ) -> tuple[Mismatch, ...]:
-    """The facts in which a run, detailed ones included, differs from the first run of the baseline.
+    """Return the facts in which a run, detailed ones included, differs from the first run of the baseline.
 
     Facts that no run states are no mismatch: `unstated_facts` lists them.
 
@@ -266,7 +268,8 @@ def fact_mismatches(
 
 
 def counted_mismatches(infos: Sequence[RunInfo]) -> tuple[Mismatch, ...]:
-    """The facts in which a run that was counted differs from the first one; on any machine the counts are the same."""
+    """Return the facts in which a run that was counted differs from the first one; on any machine the counts are the
+    same."""
     first, *others = map(_counted_work, infos)
     return tuple(dict.fromkeys(each for other in others for each in _different(first, other)))
 
@@ -279,7 +282,7 @@ def _counted_work(info: RunInfo) -> Mapping[str, Any]:
 
 
 def batch_sizes(facts: Mapping[str, Any]) -> str:
-    """The sizes of batches that loaders give, the smallest first; empty where none is known."""
+    """Return the sizes of batches that loaders give, the smallest first; empty where none is known."""
     loaders = facts.get("loaders")
     sizes = [one.get("batch_size") for one in loaders.values()] if isinstance(loaders, Mapping) else []
     return ", ".join(map(str, sorted({size for size in sizes if isinstance(size, int)})))
@@ -291,12 +294,12 @@ def _unlike(name: str, values: Sequence[str]) -> dict[Mismatch, None]:
 
 
 def program_name(info: RunInfo) -> str:
-    """The script without its folders, or the module, that a command runs; empty where there is none."""
+    """Return the script without its folders, or the module, that a command runs; empty where there is none."""
     return PurePath(program(info.argv)).name
 
 
 def unstated_facts(sides: Sequence[SideRuns]) -> tuple[str, ...]:
-    """Facts that should be equal and that no run states; of a sweep's only where they state two of them."""
+    """Return facts that should be equal and that no run states; of a sweep's only where they state two of them."""
     stated = {name for side in sides for run in all_runs(side) for name in run.info.facts}
     missing = [name for name in MUST_BE_EQUAL if name not in stated]
     if len(stated.intersection(_SWEEP_FACTS)) < _MIN_SWEEP_FACTS:
@@ -307,7 +310,7 @@ def unstated_facts(sides: Sequence[SideRuns]) -> tuple[str, ...]:
 
 
 def all_runs(side: SideRuns) -> tuple[Analysis, ...]:
-    """All runs of a side, the detailed one last."""
+    """Return all runs of a side, the detailed one last."""
     return (*side.light, *((side.detail,) if side.detail else ()))
 
 
@@ -331,7 +334,7 @@ def _short(facts: Mapping[str, Any], name: str) -> str:
 
 
 def compare_results(sides: Sequence[SideRuns]) -> tuple[ResultComparison, ...]:
-    """One comparison for each name under which some run states results; empty where no run states any.
+    """Return one comparison for each name under which some run states results; empty where no run states any.
 
     Every run is compared with the first one that states results of that name.
     """
@@ -399,7 +402,7 @@ def _compare_runs(
 
 
 def _compare_values(before: StatedResult, after: StatedResult) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which values differ, and which may differ because the two largest scores were nearly equal."""
+    """Return which values differ, and which may differ because the two largest scores were nearly equal."""
     rtol, atol = max(before.rtol, after.rtol), max(before.atol, after.atol)
     old, new = (np.array(result.values, np.float64) for result in (before, after))
     if not (before.integer and after.integer):
@@ -418,6 +421,6 @@ def _compare_values(before: StatedResult, after: StatedResult) -> tuple[npt.NDAr
 
 
 def _differs_elsewhere(before: StatedResult, after: StatedResult) -> bool:
-    """Whether integers differ of which not all are stored; of other numbers the checksum shows rounding too."""
+    """Return whether integers differ of which not all are stored; of other numbers the checksum shows rounding too."""
     is_exact = before.integer and after.integer and not (before.margins or after.margins)
     return is_exact and len(before.values) < before.count and before.checksum != after.checksum

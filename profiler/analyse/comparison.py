@@ -110,7 +110,7 @@ def _slowdown(side: SideRuns) -> Measure:
 
 
 def _environment(infos: Sequence[RunInfo]) -> tuple[tuple[Row, ...], tuple[tuple[str, str], ...]]:
-    """(name, value per side) of what differs, and (name, value) of what is the same on all sides."""
+    """Return the name and value per side of what differs, and the name and value of what is the same on all sides."""
     tables = [_environment_rows(info) for info in infos]
     different, same = [], []
     for name in dict.fromkeys(name for table in tables for name in table):
@@ -151,7 +151,7 @@ def _method(sides: Sequence[SideRuns], pairs: int) -> Iterator[Notice]:
 
 
 def _step_sizes(sides: Sequence[SideRuns]) -> Iterator[Notice]:
-    """Where steps of a side are larger or smaller, only rates can be compared."""
+    """Tell where only rates can be compared, because steps of a side are larger or smaller."""
     base, before = sides[0], _step_size(sides[0])
     for side in sides[1:]:
         after = _step_size(side)
@@ -176,7 +176,7 @@ def _median_seconds(side: SideRuns) -> float | None:
 
 
 def _order(sides: Sequence[SideRuns], pairs: int) -> Iterator[Notice]:
-    """Whether each pair was over before the next began; nothing where starting times are unknown."""
+    """Tell whether each pair was over before the next began; nothing where starting times are unknown."""
     starts = [[side.light[number].info.started_at for side in sides] for number in range(pairs)]
     if pairs < 2 or any(not start for pair in starts for start in pair) or starts[0] == starts[-1]:
         return

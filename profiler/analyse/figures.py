@@ -90,7 +90,8 @@ def timeline_excerpt(run: Run, busy: float | None = None) -> Timeline:
 
 
 def _most_typical(working: Intervals, begins: Times, ends: Times, busy: float | None) -> int:
-    """The number of the stretch in which the device works closest to the share `busy` of the time; else the first."""
+    """Return the number of the stretch in which the device works closest to the share `busy` of the time; else the
+    first."""
     if busy is None:
         return 0
     shares = covered_within(working, begins, ends) / np.maximum(ends - begins, 1)
@@ -98,21 +99,21 @@ def _most_typical(working: Intervals, begins: Times, ends: Times, busy: float | 
 
 
 def _rows(segments: Segments, begin: int, end: int) -> range:
-    """The rows of the segments that overlap [begin, end)."""
+    """Return the rows of the segments that overlap [begin, end)."""
     first = int(np.searchsorted(segments.end, begin, "right"))
     return range(first, int(np.searchsorted(segments.begin, end, "left")))
 
 
 def _last_end(segments: Segments, begin: int) -> int:
-    """Where a lane that begins at `begin` has MAX_EVENTS events."""
+    """Return where a lane that begins at `begin` has MAX_EVENTS events."""
     first = int(np.searchsorted(segments.end, begin, "right"))
     last = first + MAX_EVENTS
     return int(segments.begin[last]) if last < len(segments.begin) else np.iinfo(np.int64).max
 
 
 def _device_segments(run: Run, window: Window) -> list[tuple[str, Segments]]:
-    """The streams with a lane, with their names and the pieces of their activities; `owner` is a row of the run's
-    activities."""
+    """Return the streams with a lane, with their names and the pieces of their activities; `owner` is a row of the
+    run's activities."""
     numbers = np.flatnonzero(run.activities["pid"] == window.pid)
     activities = run.activities[numbers]
     by_stream = []
@@ -144,14 +145,14 @@ class _Events:
         return self._lane("host", host.segments, rows, (self._host_event(host, row) for row in rows))
 
     def device_lane(self, name: str, segments: Segments, end: int) -> TimelineLane:
-        """What one stream of the device did."""
+        """Return what one stream of the device did."""
         rows = _rows(segments, self._begin, end)
         return self._lane(name, segments, rows, self._activities(segments, rows))
 
     def whole_lanes(
         self, host: HostTimeline, devices: Iterable[tuple[str, Segments]], begin: int, end: int
     ) -> Iterator[TimelineLane]:
-        """The lanes of the host and of the device over a whole step, in PARTS parts."""
+        """Yield the lanes of the host and of the device over a whole step, in PARTS parts."""
         step = Intervals(np.array([begin]), np.array([end]))
         yield self._whole_lane("host", host.segments, np.asarray(host.category), HOST_CATEGORIES, step)
         names = tuple(dict.fromkeys(ACTIVITY_CATEGORIES.values()))
@@ -188,7 +189,7 @@ class _Events:
         return TimelineLane(name, name != "host", tuple(begins.tolist()), tuple(ends.tolist()), numbers)
 
     def _lane(self, name: str, segments: Segments, rows: range, events: Iterable[TimelineEvent]) -> TimelineLane:
-        """The lane of these rows; its last part may end after the timeline, which the figure cuts."""
+        """Return the lane of these rows; its last part may end after the timeline, which the figure cuts."""
         numbers = tuple(self.numbers.setdefault(event, len(self.numbers)) for event in events)
         begin = np.maximum(segments.begin[rows.start : rows.stop] - self._begin, 0)
         end = segments.end[rows.start : rows.stop] - self._begin
@@ -236,7 +237,7 @@ class _Frame:
 
 
 def flame_graph(stacks: Stacks, window: Window) -> tuple[FlameNode | None, Notice | None]:
-    """The flame graph in seconds per step, or None and the reason.
+    """Return the flame graph in seconds per step, or None and the reason.
 
     A frame's value is its share of the samples times the mean step time, so the root is the step time and two runs of
     the same steps can be compared. Frames are one function of one file, which is relative to the project or to the
@@ -270,7 +271,7 @@ def flame_graph(stacks: Stacks, window: Window) -> tuple[FlameNode | None, Notic
 
 
 def _operations(run: Run) -> dict[tuple[str, int], str]:
-    """(file, line) -> the operation (item, to, ...) that hooks recorded there most often."""
+    """Map file and line to the operation (item, to, ...) that hooks recorded there most often."""
     calls = run.calls[(run.calls["site"] >= 0) & (run.calls["kind"] != CallKind.OTHER)]
     if not len(calls):
         return {}
@@ -285,7 +286,8 @@ def _operations(run: Run) -> dict[tuple[str, int], str]:
 
 
 def _without_wrappers(stacks: Stacks, number: int, operations: Mapping[tuple[str, int], str]) -> tuple[Site, ...]:
-    """The frames without our wrappers; where one was the innermost, the call that it recorded stands in its place."""
+    """Return the frames without our wrappers; where one was the innermost, the call that it recorded stands in its
+    place."""
     frames = stacks.run.stack_frames[number]
     remaining = tuple(site for site in frames if code_owner(site.file, stacks.folders) != OURS)
     if not remaining or remaining[-1] is frames[-1] or PurePath(frames[-1].file).stem not in _RECORDING_CALLS:
@@ -296,7 +298,7 @@ def _without_wrappers(stacks: Stacks, number: int, operations: Mapping[tuple[str
 
 
 def _children(node: _Frame, scale: float, min_weight: float) -> tuple[FlameNode, ...]:
-    """The children of a node, the largest first."""
+    """Return the children of a node, the largest first."""
     ordered = sorted(node.children.items(), key=lambda item: (-item[1].weight, item[0]))
     return tuple(
         FlameNode(
@@ -312,7 +314,7 @@ def _children(node: _Frame, scale: float, min_weight: float) -> tuple[FlameNode,
 
 
 def flame_difference(before: FlameNode, after: FlameNode) -> FlameDiff:
-    """The union of both trees: a frame that one of them lacks counts 0 there.
+    """Return the union of both trees: a frame that one of them lacks counts 0 there.
 
     Frames are the same where name and file are the same along the path; lines may differ between versions. The roots
     are taken as the same whatever their names. Children come with the largest of either side first.

@@ -63,7 +63,7 @@ class DeviceRecord:
 
 
 def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, device: DeviceRecord) -> Ledger:
-    """The ledger of a run.
+    """Return the ledger of a run.
 
     :param analysed: the measured window of the rank that stands for the run.
     """
@@ -104,14 +104,14 @@ def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, d
 
 
 def _quartiles(ns: npt.NDArray[Any]) -> Quartiles:
-    """Quartiles, so that neither rare work nor a short disturbance counts."""
+    """Return the quartiles, so that neither rare work nor a short disturbance counts."""
     thirds = np.array_split(ns, 3)
     low, middle, high = (np.array([np.percentile(third, at) for third in thirds]) / NS_PER_S for at in (25, 50, 75))
     return tuple(zip(low.tolist(), middle.tolist(), high.tolist(), strict=True))
 
 
 def _usual_phases(run: Run, record: RankRecord) -> dict[str, Quartiles]:
-    """`Ledger.usual_phases`."""
+    """Return `Ledger.usual_phases`."""
     window = record.window
     if record.host is None:
         return {}
@@ -122,7 +122,7 @@ def _usual_phases(run: Run, record: RankRecord) -> dict[str, Quartiles]:
 
 
 def _other_periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals]]:
-    """The time of a thread outside of its measured steps."""
+    """Yield the time of a thread outside of its measured steps."""
     steps, samples = thread_rows(run.steps, window), thread_rows(run.stacks, window)
     ends = [int(rows["end"].max()) for rows in (steps, samples) if len(rows)]
     begin, end = run.info.begin, max((run.info.end or 0, *ends))
@@ -146,7 +146,7 @@ def _other_periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals
 
 
 def _sampled_cells(stacks: Stacks, window: Window, period: Period, spans: Intervals) -> Iterator[Cell]:
-    """The cells of a period of which only samples tell what ran."""
+    """Yield the cells of a period of which only samples tell what ran."""
     samples = thread_rows(stacks.run.stacks, window)
     ns = sample_ns(samples, spans)
     samples, ns = samples[ns > 0], ns[ns > 0]
@@ -179,7 +179,7 @@ def _sampled_cells(stacks: Stacks, window: Window, period: Period, spans: Interv
 
 
 def _device_cells(device: DeviceRecord, rank: int) -> Iterator[Cell]:
-    """What the device did, and its idle time by what the host did meanwhile."""
+    """Yield what the device did, and its idle time by what the host did meanwhile."""
     if not device.idle:
         return
     steps = len(device.window)

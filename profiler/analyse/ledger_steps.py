@@ -82,7 +82,7 @@ class Origin:
     line is not known."""
 
     def without_functions(self) -> Origin:
-        """The origin without what may differ between stacks of the same library at the same place."""
+        """Return the origin without what may differ between stacks of the same library at the same place."""
         return Origin(self.owner, self.package, self.place, "")
 
 
@@ -90,7 +90,7 @@ NOWHERE: Final = Origin(Owner.UNKNOWN, "", None, "")
 
 
 def origin_of(stacks: Stacks, number: int) -> Origin:
-    """The origin of a stack."""
+    """Return the origin of a stack."""
     stack = stacks[number]
     place = stacks.relative(stack.site) if stack.owner == USER else None
     if stack.imports:
@@ -121,7 +121,8 @@ class RankRecord:
 
 
 def named_origin(stacks: Stacks, origin: Origin, parts: Iterable[tuple[int, float]]) -> Origin:
-    """The origin of these stacks with the function that takes most of their time, and with what leads to most of it."""
+    """Return the origin of these stacks with the function that takes most of their time, and with what leads to most of
+    it."""
     functions, callers = defaultdict[str, float](float), defaultdict[str, float](float)
     lines = defaultdict[Site | None, float](float)
     for number, amount in parts:
@@ -136,7 +137,7 @@ def named_origin(stacks: Stacks, origin: Origin, parts: Iterable[tuple[int, floa
 
 
 def kind_at(category: str, origin: Origin) -> str:
-    """The kind of a category at a place."""
+    """Return the kind of a category at a place."""
     is_wait = category in (*WAIT_CATEGORIES, RECORDER_KIND) and category != "ranks"  # imported code of that library
     return IMPORT_KIND if origin.owner is Owner.IMPORT and not is_wait else category
 
@@ -168,7 +169,7 @@ class StepCells:
             self._usual = Recurrence.OUTSIDE
 
     def cells(self) -> tuple[list[Cell], float]:
-        """The cells, and the share of the time that changed its kind."""
+        """Return the cells, and the share of the time that changed its kind."""
         strip, samples = self._record.strip, self._record.samples
         if strip is None:
             seconds = self._window.wall_ns / NS_PER_S
@@ -194,7 +195,7 @@ class StepCells:
     # ------------------------------------------------------------ records with a line
 
     def _recorded(self, totals: Floats) -> tuple[list[Cell], Floats]:
-        """The cells of recorded calls with a line, of a trace of all that it recorded; and their ns by kind."""
+        """Return the cells of recorded calls with a line, of a trace of all that it recorded; and their ns by kind."""
         run, host, stacks = self._stacks.run, self._record.host, self._stacks
 
         def origin(site: Site | None) -> Origin:
@@ -228,8 +229,8 @@ class StepCells:
         return cells, explained
 
     def _checkpoints(self, host: HostTimeline) -> dict[tuple[int, Site | None], float]:
-        """ns of recorded checkpoints by line; empty where the line of one is not known: older runs have none, nor have
-        regions that the program marks itself."""
+        """Return the ns of recorded checkpoints by line; empty where the line of one is not known: older runs have
+        none, nor have regions that the program marks itself."""
         run, code = self._stacks.run, CODE[CHECKPOINT]
         lines = named_rows(run, thread_rows(run.calls, self._window), LINE_OF[CHECKPOINT])
         rows = np.flatnonzero(host.category == code)
@@ -249,7 +250,7 @@ class StepCells:
     # ------------------------------------------------------------ samples
 
     def _sampled(self, samples: ClassifiedSamples, rows: Floats) -> list[Cell]:
-        """The cells of stack samples, whose rows have ns by kind."""
+        """Return the cells of stack samples, whose rows have ns by kind."""
         ns = np.zeros((int(samples.stack.max()) + 1, len(HOST_CATEGORIES)))
         np.add.at(ns, samples.stack, rows)
         counts = np.bincount(samples.stack, samples.ns) * samples.n / samples.ns.sum()
@@ -289,7 +290,7 @@ class StepCells:
         return _with_entries(self._stacks, cells, members)
 
     def _activities(self, samples: ClassifiedSamples) -> dict[int, str]:
-        """The phase or the stage that each stack is mostly in."""
+        """Return the phase or the stage that each stack is mostly in."""
         if self._period is Period.UNSEEN or not has_hooked_steps(self._stacks.run):
             return {}
         names = {n: "" if stack.phase == BETWEEN else stack.phase for n, stack in samples.stacks.items()}
@@ -299,7 +300,7 @@ class StepCells:
         return names
 
     def _recurrence(self, cell: Cell, parts: Iterable[tuple[int, float]], long: _LongSteps) -> tuple[Recurrence, float]:
-        """Whether a cell occurs in each step, and else the distance between two steps with it."""
+        """Return whether a cell occurs in each step, and else the distance between two steps with it."""
         if self._usual is not Recurrence.EACH or cell.kind in CORELESS_CATEGORIES:
             return self._usual, 0.0
         if cell.activity in INTERRUPTIONS or cell.kind == CHECKPOINT:
@@ -314,7 +315,7 @@ class StepCells:
         return Recurrence.EACH, 0.0
 
     def _with_input_lines(self, cells: Iterable[Cell]) -> Iterator[Cell]:
-        """The cells, of which input that no sample shows is divided among the lines of its recorded parts."""
+        """Yield the cells, of which input that no sample shows is divided among the lines of its recorded parts."""
         own = [part for part in self._record.inputs if part.where == "main process" and part.context != "own thread"]
         whole = sum(part.seconds_per_step for part in own)
         for cell in cells:
@@ -342,7 +343,8 @@ class StepCells:
         return intersect(union(rows["begin"], rows["end"]), self._window.spans)
 
     def _with_collections(self, cells: list[Cell]) -> list[Cell]:
-        """The cells with the recorded time of collections; what samples show more or less is the interpreter's."""
+        """Return the cells with the recorded time of collections; what samples show more or less is the
+        interpreter's."""
         recorded, shown = self._collections().measure() / NS_PER_S, _seconds(cells, GARBAGE_KIND)
         python = _seconds(cells, "python")
         wanted = min(recorded, shown + python)
@@ -355,8 +357,8 @@ class StepCells:
         return [_scaled(cell, factors.get(cell.kind, 1.0)) for cell in cells]
 
     def _without_recording(self, cells: list[Cell]) -> list[Cell]:
-        """The cells with the cost of recording as a cell of its own: what marks recorded of it, and an estimate for
-        hooks. It is taken out of the work in a step."""
+        """Return the cells with the cost of recording as a cell of its own: what marks recorded of it, and an estimate
+        for hooks. It is taken out of the work in a step."""
         run, seconds = self._stacks.run, 0.0
         if has_hooked_steps(run) and self._period is Period.STEPS:
             seconds = recording_seconds(run, self._window) * len(self._window)
@@ -387,7 +389,7 @@ def _scaled(cell: Cell, factor: float) -> Cell:
 
 
 def with_kinds(rows: Floats, totals: Floats) -> tuple[Floats, Floats, float]:
-    """Samples with the kinds of the strip.
+    """Return the samples with the kinds of the strip.
 
     :param rows: ns of each row of samples by kind.
     :param totals: ns of each kind in the strip.
@@ -406,7 +408,7 @@ def with_kinds(rows: Floats, totals: Floats) -> tuple[Floats, Floats, float]:
 
 
 def _shares(stack: npt.NDArray[Any], weight: npt.NDArray[Any], inside: npt.NDArray[np.bool_], count: int) -> Floats:
-    """The share of each stack's samples that lies inside, of `count` stacks."""
+    """Return the share of each stack's samples that lies inside, of `count` stacks."""
     total = np.bincount(stack, weight, count)
     return np.asarray(np.bincount(stack, weight * inside, count) / np.maximum(total, 1.0))
 
@@ -424,7 +426,7 @@ class _LongSteps:
             self._inside = _shares(samples["stack"], weight, inside, size)
 
     def has(self, parts: Iterable[tuple[int, float]]) -> bool:
-        """Whether nearly all of these stacks' time lies in long steps."""
+        """Return whether nearly all of these stacks' time lies in long steps."""
         if not len(self._inside):
             return False
         pairs = tuple(parts)

@@ -91,8 +91,8 @@ class RankSteps:
 
     @property
     def analysed(self) -> Window:
-        """The rank that stands for the run: the straggler, of ranks that do not wait for each other the slowest one,
-        else the lowest."""
+        """Return the rank that stands for the run: the straggler, of ranks that do not wait for each other the slowest
+        one, else the lowest."""
         if self.straggler is not None:
             return self.windows[self.straggler]
         if not self.synchronous and len(self.windows) > 1:
@@ -133,13 +133,13 @@ def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
 
 
 def _lead(ns: Floats, leader: int) -> float:
-    """ns per step by which the rank in column `leader` exceeds the median of the others."""
+    """Return the ns per step by which the rank in column `leader` exceeds the median of the others."""
     means = ns.mean(axis=0)
     return float(means[leader] - np.median(np.delete(means, leader)))
 
 
 def find_straggler(own: Floats, step: float) -> int | None:
-    """The column of the rank with most own work, if that is no chance; None else.
+    """Return the column of the rank with most own work, if that is no chance; None else.
 
     :param own: ns of own work (steps x ranks).
     :param step: ns of a mean step.
@@ -155,7 +155,8 @@ def find_straggler(own: Floats, step: float) -> int | None:
 
 
 def _shared_core_waits(run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats:
-    """ns of each step in which each rank had no core, where ranks outnumber cores; else 0 (steps x ranks)."""
+    """Return the ns of each step in which each rank had no core, where ranks outnumber cores; else 0 (steps x
+    ranks)."""
     facts, host = run.info.facts, run.info.host
     # in runs without `rank_cores` each rank may be bound to cores of its own, which are all that it counts
     counts = [facts["rank_cores"]] if "rank_cores" in facts else [facts.get("cores"), host.get("cores")]
@@ -171,7 +172,7 @@ def _shared_core_waits(run: Run, windows: Sequence[Window], rows: npt.NDArray[np
 def _own_work(
     run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64], walls: Floats, exchange: Floats, *, alone: bool
 ) -> Floats:
-    """ns of own work (steps x ranks).
+    """Return the ns of own work (steps x ranks).
 
     :param walls: ns of the steps.
     :param alone: whether communication was not recorded by itself: then clocks of threads bound the waits.
@@ -185,7 +186,8 @@ def _own_work(
 
 
 def _exchanges(run: Run, window: Window) -> Floats:
-    """ns of each step in which the stepping thread exchanged data with other ranks or waited for a device."""
+    """Return the ns of each step in which the stepping thread exchanged data with other ranks or waited for a
+    device."""
     regions, calls = thread_rows(run.regions, window), thread_rows(run.calls, window)
     backward = regions[has_name(run, regions, "backward")]
     collectives = calls[is_collective(run, calls)]
@@ -197,9 +199,9 @@ def _exchanges(run: Run, window: Window) -> Floats:
 
 
 def _blocked(run: Run, window: Window) -> tuple[Floats, Floats]:
-    """ns of each step in which the stepping thread was blocked: at least, since no thread of the process was on a core,
-    and at most. A thread that waits for a core is not blocked. A host that waits for CUDA spins, so nothing bounds it.
-    """
+    """Return the ns of each step in which the stepping thread was blocked: at least, since no thread of the process was
+    on a core, and at most. A thread that waits for a core is not blocked. A host that waits for CUDA spins, so nothing
+    bounds it."""
     delays = step_delays(run, window)
     in_process, in_thread = (window.steps[name].astype(np.float64) for name in ("process_cpu", "thread_cpu"))
     runnable = np.zeros(len(window)) if delays is None else delays.astype(np.float64)
@@ -222,12 +224,12 @@ class _Communication:
     name: Times
 
     def in_steps(self, window: Window) -> Floats:
-        """ns of each step in which there was communication."""
+        """Return the ns of each step in which there was communication."""
         return covered_within(union(self.begin, self.end), window.begin, window.end).astype(np.float64)
 
 
 def _communication(run: Run, window: Window) -> _Communication:
-    """What a device communicated; without any, what the threads of a communication library did on the CPU."""
+    """Return what a device communicated; without any, what the threads of a communication library did on the CPU."""
     rows: Table = process_rows(run.activities, window)
     rows = rows[rows["kind"] == ActivityKind.COMMUNICATION]
     if not len(rows):
@@ -240,7 +242,7 @@ def _communication(run: Run, window: Window) -> _Communication:
 
 
 def _shares_of_last(communications: Sequence[_Communication]) -> Floats | None:
-    """The share of the collectives in which each rank arrived last, so that it waited least; None without any.
+    """Return the share of the collectives in which each rank arrived last, so that it waited least; None without any.
 
     The n-th collectives of all ranks belong together if their ends differ by the same time, that of the clocks.
     """

@@ -44,29 +44,29 @@ class Replay:
 
     @cached_property
     def timeline(self) -> ReplayTimeline:
-        """What the replay starts from."""
+        """Return what the replay starts from."""
         return timeline(self._run, self._window, self._host, self._unrecorded)
 
     @cached_property
     def unchanged(self) -> Simulated:
-        """The replay without any change."""
+        """Return the replay without any change."""
         same = schedule(self.timeline, (), self._run, self._window)
         assert same is not None
         return simulate(same)
 
     @property
     def measured(self) -> float:
-        """Seconds of a step as it was recorded."""
+        """Return the seconds of a step as it was recorded."""
         return self._per_step(int(self._window.end[-1] - self._window.begin[0]))
 
     @property
     def replayed(self) -> float:
-        """Seconds of a step by the replay without any change."""
+        """Return the seconds of a step by the replay without any change."""
         return self._per_step(self.unchanged.both if self._is_whole else self.unchanged.host)
 
     @property
     def explained(self) -> float:
-        """The same without the delays that nothing recorded explains: only by what waits for what."""
+        """Return the same without the delays that nothing recorded explains: only by what waits for what."""
         same = schedule(self.timeline, (), self._run, self._window)
         assert same is not None
         simulated = simulate(replace(same, delay=np.zeros_like(same.delay)))
@@ -74,12 +74,13 @@ class Replay:
 
     @property
     def unexplained(self) -> float:
-        """Share of the measured time by which activities began late for an unknown reason, or calls returned late."""
+        """Return the share of the measured time by which activities began late for an unknown reason, or calls returned
+        late."""
         unknown = self.timeline.unexplained + int(self.timeline.delay.sum())
         return unknown / max(1, int(self._window.end[-1] - self._window.begin[0]))
 
     def predict(self, cures: Sequence[Cure], remaining: float = 0.0) -> Prediction | None:
-        """What these changes give; None where nothing of what they change was recorded.
+        """Return what these changes give; None where nothing of what they change was recorded.
 
         :param remaining: seconds per step that the cured program needs instead.
         :raises KeyError: nothing in the run bears the name of a change.
@@ -93,11 +94,11 @@ class Replay:
         return Prediction(GainMethod.REPLAY, before, after, self.measured, self.replayed, self.unexplained)
 
     def names(self) -> Sequence[str]:
-        """The names of regions, operators and functions that can be changed, those with most time first."""
+        """Return the names of regions, operators and functions that can be changed, those with most time first."""
         return names(self._run, self._window)
 
     def _step(self, simulated: Simulated) -> float:
-        """A trace without steps is simulated once; others as steps that follow each other."""
+        """Return the seconds of a step. A trace without steps is simulated once, others as steps in a row."""
         return self._per_step(simulated.both if self._is_whole else simulated.steady)
 
     def _per_step(self, ns: int) -> float:
@@ -105,7 +106,7 @@ class Replay:
 
 
 def _first_steps(run: Run, window: Window) -> Window:
-    """The first of the measured steps that have as many activities as are simulated, and at least one step."""
+    """Return the first of the measured steps that have as many activities as are simulated, and at least one step."""
     begins = np.sort(process_rows(run.activities, window)["begin"])
     until = np.searchsorted(begins, window.end) - np.searchsorted(begins, window.begin[0])
     count = max(1, int(np.searchsorted(until, _MOST_ACTIVITIES, "right")))
@@ -115,7 +116,7 @@ def _first_steps(run: Run, window: Window) -> Window:
 
 
 def schedule(timeline: ReplayTimeline, cures: Sequence[Cure], run: Run, window: Window) -> Schedule | None:
-    """The schedule of a timeline with changes; None if they change nothing of it.
+    """Return the schedule of a timeline with changes; None if they change nothing of it.
 
     :raises KeyError: nothing in the run bears the name of a change.
     """
@@ -183,12 +184,12 @@ def _is_category(timeline: ReplayTimeline, name: str) -> Flags:
 
 
 def _is_launching(timeline: ReplayTimeline) -> Flags:
-    """What the host needs to launch: torch's work around operators, and the calls themselves."""
+    """Return what the host needs to launch: torch's work around operators, and the calls themselves."""
     return _is_category(timeline, "framework") | (_is_category(timeline, "launch") & ~_is_set_up(timeline))
 
 
 def _is_set_up(timeline: ReplayTimeline) -> Flags:
-    """Calls that allocate memory, free it, or set the device up."""
+    """Return the calls that allocate memory, free it, or set the device up."""
     kinds = np.append(timeline.calls["kind"], CallKind.OTHER)[timeline.call]
     return _is_category(timeline, "launch") & ~np.isin(kinds, _LAUNCHING)
 
@@ -201,7 +202,7 @@ def _without_waits(state: _Changes, dropped: Flags) -> _Changes:
 
 
 def _copies(state: _Changes, timeline: ReplayTimeline, word: str) -> _Changes:
-    """Copies for which the host does not wait; overlapped ones have queues of their own, too."""
+    """Return copies for which the host does not wait; overlapped ones have queues of their own, too."""
     activities = timeline.activities
     is_copy = np.isin(activities["kind"], _COPIES)
     is_read = (activities["kind"] == ActivityKind.D2H) & (activities["bytes"] < _READ)
@@ -216,7 +217,7 @@ def _copies(state: _Changes, timeline: ReplayTimeline, word: str) -> _Changes:
 
 
 def _fused(state: _Changes, timeline: ReplayTimeline) -> _Changes:
-    """Short kernels that follow each other in a queue are launched as one, without gaps between them."""
+    """Return short kernels that follow each other in a queue are launched as one, without gaps between them."""
     activities = timeline.activities
     length = times(activities["end"]) - times(activities["begin"])
     is_short = (activities["kind"] == ActivityKind.KERNEL) & (length < _SHORT)
@@ -238,7 +239,7 @@ def _fused(state: _Changes, timeline: ReplayTimeline) -> _Changes:
 
 
 def _named(state: _Changes, timeline: ReplayTimeline, cure: Cure, run: Run, window: Window) -> _Changes:
-    """A region, an operator or a function, with the work that it submits; or kernels."""
+    """Return a region, an operator or a function, with the work that it submits; or kernels."""
     spans = named_spans(run, window, cure.name)
     if spans is None:
         raise KeyError(cure.name)
@@ -253,7 +254,7 @@ def _named(state: _Changes, timeline: ReplayTimeline, cure: Cure, run: Run, wind
 
 
 def named_spans(run: Run, window: Window, name: str) -> Intervals | None:
-    """When regions, operators or functions of this name ran; None if there are none."""
+    """Return when regions, operators or functions of this name ran; None if there are none."""
     numbers = [number for number, text in enumerate(run.names) if name in _plain_names(text)]
     regions = process_rows(run.regions, window)
     rows = regions[np.isin(regions["name"], numbers)]
@@ -262,7 +263,7 @@ def named_spans(run: Run, window: Window, name: str) -> Intervals | None:
 
 
 def _plain_names(text: str) -> Sequence[str]:
-    """The names by which a region can be called: its own, an operator's, and those of a function."""
+    """Return the names by which a region can be called: its own, an operator's, and those of a function."""
     if text.startswith(OPERATOR):
         return text, text.removeprefix(OPERATOR)
     if text.startswith(FRAME):
@@ -272,7 +273,7 @@ def _plain_names(text: str) -> Sequence[str]:
 
 
 def names(run: Run, window: Window) -> tuple[str, ...]:
-    """The names of regions, operators and functions in the measured steps, those with most time first."""
+    """Return the names of regions, operators and functions in the measured steps, those with most time first."""
     regions = process_rows(run.regions, window)
     regions = regions[(regions["end"] > window.begin[0]) & (regions["begin"] < window.end[-1])]
     total = np.bincount(regions["name"], times(regions["end"]) - times(regions["begin"]), minlength=len(run.names))
@@ -280,7 +281,7 @@ def names(run: Run, window: Window) -> tuple[str, ...]:
 
 
 def _schedule(timeline: ReplayTimeline, state: _Changes) -> Schedule:
-    """The schedule of a timeline of which these parts remain."""
+    """Return the schedule of a timeline of which these parts remain."""
     length = np.where(timeline.waiting, 0.0, (timeline.end - timeline.begin) * state.pieces)
     clock = np.concatenate([[0.0], np.cumsum(length)])
     is_wait = state.waits & timeline.waiting

@@ -193,7 +193,7 @@ class ReplayTimeline:
 
 
 def timeline(run: Run, window: Window, host: HostTimeline, unrecorded: str) -> ReplayTimeline:
-    """What happened from the first measured step to the last.
+    """Return what happened from the first measured step to the last.
 
     :param unrecorded: the host category of time of which nothing was recorded.
     """
@@ -246,7 +246,8 @@ def timeline(run: Run, window: Window, host: HostTimeline, unrecorded: str) -> R
 
 
 def _pieces(host: HostTimeline, low: int, high: int) -> tuple[Times, Times, Indices]:
-    """The host's time cut at every change of what it did, and the segment of each piece; -1: nothing was recorded."""
+    """Return the host's time cut at every change of what it did, and the segment of each piece; -1: nothing was
+    recorded."""
     stretches, segment = partition(host, low, high)
     begin, end = np.maximum(stretches.begin, low), np.minimum(stretches.end, high)
     inside = end > begin
@@ -254,14 +255,15 @@ def _pieces(host: HostTimeline, low: int, high: int) -> tuple[Times, Times, Indi
 
 
 def _end_of_host(run: Run, window: Window, host: HostTimeline) -> int:
-    """The end of the last step; of a trace without steps, the end of what the host did: the device may end later."""
+    """Return the end of the last step; of a trace without steps, the end of what the host did: the device may end
+    later."""
     if run.step is None or run.step.kind is not StepKind.WHOLE_TRACE or not len(host.segments.end):
         return int(window.end[-1])
     return min(int(window.end[-1]), int(host.segments.end[-1]))
 
 
 def _submissions(rows: Table, calls: Table) -> tuple[Times, Flags]:
-    """When each activity was submitted, and whether that was recorded."""
+    """Return when each activity was submitted, and whether that was recorded."""
     launches = calls[calls["correlation"] > 0]
     launches = launches[np.argsort(launches["correlation"], kind="stable")]
     numbers = times(launches["correlation"])

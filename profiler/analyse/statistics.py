@@ -25,7 +25,7 @@ Z: Final = 1.96
 
 @cache
 def student_t(degrees: int) -> float:
-    """Two-sided quantile of Student's t: |t| stays below it with `CONFIDENCE`.
+    """Return the two-sided quantile of Student's t: |t| stays below it with `CONFIDENCE`.
 
     scipy.special.stdtrit (Cephes), which imports in a fifth of the time that scipy.stats takes.
     """
@@ -36,14 +36,14 @@ def student_t(degrees: int) -> float:
 
 @cache
 def f_quantile(degrees: int, other_degrees: int) -> float:
-    """One-sided quantile of the ratio of two variances of normal values: it stays below it with `CONFIDENCE`."""
+    """Return the one-sided quantile of the ratio of two variances of normal values; it stays below with `CONFIDENCE`."""
     from scipy.special import fdtri
 
     return float(fdtri(degrees, other_degrees, CONFIDENCE))
 
 
 def mean_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float | None, float | None]:
-    """Mean and its 95% t interval, taking the values as independent; no interval for a single value."""
+    """Return the mean and its 95% t interval, taking the values as independent; no interval for a single value."""
     array = np.asarray(values, np.float64)
     mean = float(array.mean())
     if len(array) < 2:
@@ -53,7 +53,7 @@ def mean_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[fl
 
 
 def share_interval(share: float, n: float) -> tuple[float, float]:
-    """95% interval of a share of `n` independent samples: Wilson's score, which is honest at 0 and 1 too."""
+    """Return the 95% interval of a share of `n` independent samples: Wilson's score, which is honest at 0 and 1 too."""
     if n <= 0:
         return 0.0, 1.0
     share = min(1.0, max(0.0, share))
@@ -63,12 +63,12 @@ def share_interval(share: float, n: float) -> tuple[float, float]:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the middle two."""
+    """Return the middle value, or the mean of the middle two."""
     return float(np.median(values))
 
 
 def variation(values: npt.NDArray[np.float64]) -> float:
-    """Coefficient of variation: standard deviation over mean; 0 for fewer than two values."""
+    """Return the coefficient of variation: standard deviation over mean; 0 for fewer than two values."""
     return float(values.std(ddof=1) / values.mean()) if len(values) > 1 and values.mean() else 0.0
 
 
@@ -91,7 +91,7 @@ class Batches:
     """Share of the measured time that no sample stands for: only that part is uncertain."""
 
     def effective_size(self, rows: npt.NDArray[np.bool_], values: Floats, n: float) -> float:
-        """The number of independent samples that `n` samples of some rows are worth.
+        """Return the number of independent samples that `n` samples of some rows are worth.
 
         :param values: a value between 0 and 1 for each of `rows`.
         """
@@ -99,15 +99,15 @@ class Batches:
         return effective_sample_size(values @ ns, ns.sum(axis=0), n, self.unsampled)
 
     def sum_by(self, number: npt.NDArray[np.int64]) -> Floats:
-        """The ns of the rows of each number in each batch (numbers x batches)."""
+        """Return the ns of the rows of each number in each batch (numbers x batches)."""
         sums = np.zeros((int(number.max(initial=-1)) + 1, self.ns.shape[1]))
         np.add.at(sums, number, self.ns)
         return sums
 
 
 def batch_edges(window: Window, gil_windows: Intervals) -> Times:
-    """The boundaries between batches of the measured time. Where windows of the GIL's holder alternate with others,
-    each batch holds half a window and the samples beside it.
+    """Return the boundaries between batches of the measured time. Where windows of the GIL's holder alternate with
+    others, each batch holds half a window and the samples beside it.
 
     :param gil_windows: windows in which the GIL's holder was sampled. Where they cover most of the time, and with one
         or none, the batches are of one length.
@@ -123,7 +123,7 @@ def batch_edges(window: Window, gil_windows: Intervals) -> Times:
 
 
 def sum_in_batches(edges: Times, moments: npt.ArrayLike, ns: npt.ArrayLike, row: npt.ArrayLike | None = None) -> Floats:
-    """The ns of samples in each batch (rows x batches), or without `row` the ns of all in each."""
+    """Return the ns of samples in each batch (rows x batches), or without `row` the ns of all in each."""
     batch, count = np.searchsorted(edges, times(moments), "right"), len(edges) + 1
     if row is None:
         return np.bincount(batch, ns, minlength=count).astype(np.float64)
@@ -133,7 +133,8 @@ def sum_in_batches(edges: Times, moments: npt.ArrayLike, ns: npt.ArrayLike, row:
 
 
 def effective_sample_size(part: Floats, total: Floats, n: float, unsampled: float = 1.0) -> float:
-    """The number of independent samples that `n` samples are worth. In each batch `part` of `total` ns are of one kind.
+    """Return the number of independent samples that `n` samples are worth. In each batch `part` of `total` ns are of
+    one kind.
 
     Batches may be shorter than the program's phases, so ever longer ones are tried.
     """
@@ -146,7 +147,7 @@ def effective_sample_size(part: Floats, total: Floats, n: float, unsampled: floa
 
 
 def ratio_interval(part: Floats, total: Floats) -> tuple[float, float] | None:
-    """The 95% interval of a ratio up to 1 from pairs of neighbouring shares; None: too few of them.
+    """Return the 95% interval of a ratio up to 1 from pairs of neighbouring shares; None: too few of them.
 
     All ratios that the pairs do not contradict (Fieller's method). A symmetric interval would be wrong where few
     batches have any samples.
@@ -162,9 +163,9 @@ def ratio_interval(part: Floats, total: Floats) -> tuple[float, float] | None:
 
 
 def _scaled_variance(differences: Floats) -> float:
-    """Variance of the sum of what batches differ by, scaled so that 1.96 standard errors are a 95% interval though
-    there are few batches. That of longer batches counts where it is larger by more than chance (an F test): the few
-    that there are of them would else make every interval half as wide again."""
+    """Return the variance of the sum of what batches differ by, scaled so that 1.96 standard errors are a 95% interval
+    though there are few batches. That of longer batches counts where it is larger by more than chance (an F test): the
+    few that there are of them would else make every interval half as wide again."""
     largest = first = 0.0
     least = len(differences) - 1
     while len(differences) >= MIN_BATCHES:
@@ -178,7 +179,7 @@ def _scaled_variance(differences: Floats) -> float:
 
 
 def covered_in_batches(edges: Times, intervals: Intervals) -> Floats:
-    """How many ns of the intervals lie in each batch."""
+    """Return how many ns of the intervals lie in each batch."""
     low, high = np.iinfo(np.int64).min // 2, np.iinfo(np.int64).max // 2
     ends = np.concatenate([[low], edges, [high]])
     return covered_within(intervals, ends[:-1], ends[1:]).astype(np.float64)
@@ -235,7 +236,7 @@ class Shift:
 
 
 def level_shifts(values: Floats, *, smallest: float = 0.0) -> tuple[Shift, ...]:
-    """Changes of the level of `values`, in order; the same values give the same changes.
+    """Return changes of the level of `values`, in order; the same values give the same changes.
 
     :param smallest: changes of the median by less than this are left out.
     """
@@ -252,7 +253,7 @@ def level_shifts(values: Floats, *, smallest: float = 0.0) -> tuple[Shift, ...]:
 
 
 def range_shifts(ranges: Sequence[Ends]) -> tuple[Shift, ...]:
-    """Where exact values left their range, if one of the two ranges holds more than one result."""
+    """Return where exact values left their range, if one of the two ranges holds more than one result."""
     starts, low, high = [0], *ranges[0]
     for index, (lowest, highest) in enumerate(ranges):
         if highest < low or lowest > high:
@@ -287,7 +288,7 @@ def _split(values: Floats, offset: int) -> list[tuple[int, float]]:
 
 
 def _intervals(n: int) -> Iterator[tuple[int, int]]:
-    """Begin and end, the longest first; intervals of one length overlap by half."""
+    """Yield the begin and end, the longest first; intervals of one length overlap by half."""
     length = float(n)
     while length >= 2 * MIN_RESULTS:
         size = int(np.ceil(length))
@@ -298,21 +299,22 @@ def _intervals(n: int) -> Iterator[tuple[int, int]]:
 
 
 def _observed(ranks: Floats, begin: int) -> tuple[float, int, int]:
-    """Largest statistic of an interval, corrected for autocorrelation; its position in the series; the length."""
+    """Return the largest statistic of an interval, corrected for autocorrelation; its position in the series; the
+    length."""
     statistics = _statistics(np.cumsum(ranks)[None, :], np.cumsum(ranks**2)[None, :], 0, len(ranks))[0]
     at = int(np.argmax(statistics)) + MIN_RESULTS
     return float(statistics[at - MIN_RESULTS]) / _inflation(ranks, at), begin + at, len(ranks)
 
 
 def _ranks(values: Floats) -> Floats:
-    """Mid-ranks around 0."""
+    """Return mid-ranks around 0."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return np.asarray((ranks - ranks.mean()) / len(values), dtype=np.float64)
 
 
 def _statistics(sums: Floats, squares: Floats, begin: int, end: int) -> Floats:
-    """The standardised sum of what comes before each position of an interval, one row a series.
+    """Return the standardised sum of what comes before each position of an interval, one row a series.
 
     :param sums: cumulative ones of the ranks; `squares` of their squares.
     """
@@ -328,7 +330,7 @@ def _statistics(sums: Floats, squares: Floats, begin: int, end: int) -> Floats:
 
 
 def _inflation(ranks: Floats, at: int) -> float:
-    """Ratio of the standard error of a mean to that of independent values; at least 1."""
+    """Return the ratio of the standard error of a mean to that of independent values; at least 1."""
     residuals = np.concatenate([part - part.mean() for part in (ranks[:at], ranks[at:])])
     power, n = float(residuals @ residuals), len(residuals)
     if power < _ROUNDING:
@@ -340,7 +342,7 @@ def _inflation(ranks: Floats, at: int) -> float:
 
 
 def _null(ranks: Floats) -> Floats:
-    """The largest statistic over all intervals for each of many random orders of `ranks`, sorted."""
+    """Return the largest statistic over all intervals for each of many random orders of `ranks`, sorted."""
     generator = np.random.default_rng(len(ranks))
     rows = max(1, _CHUNK // len(ranks))
     total = _PERMUTATIONS if len(ranks) < _MANY_RESULTS else _PERMUTATIONS // 2

@@ -59,7 +59,7 @@ def diagnose_comparison(comparison: Comparison) -> ComparisonDiagnosis:
 
 
 def _start(side: Side) -> float | None:
-    """Seconds that programs state as `start_s`: in a short run that can be most of the waiting time."""
+    """Return the seconds that programs state as `start_s`: in a short run that can be most of the waiting time."""
     stated = [run.info.facts.get("start_s") for run in side.runs]
     numbers = [float(value) for value in stated if isinstance(value, int | float) and not isinstance(value, bool)]
     return median(numbers) if numbers else None
@@ -113,14 +113,15 @@ def _info(side: Side) -> RunInfo | None:
 
 
 def _slowed(base: Side, side: Side) -> tuple[str, float] | None:
-    """The breakdown pass that its recording slowed down most, where that is too much to explain the light runs."""
+    """Return the breakdown pass that its recording slowed down most, where that is too much to explain the light
+    runs."""
     slowest = max((base, side), key=lambda each: each.recording_slowdown.value or 0.0)
     factor = slowest.recording_slowdown.value or 0.0
     return (slowest.label, factor) if factor > _MAX_SLOWDOWN else None
 
 
 def _busy(base: Side, side: Side) -> tuple[float, float] | None:
-    """Utilization in the light runs, if the device itself counted it."""
+    """Return the utilization in the light runs, if the device itself counted it."""
     pair = [each.measures.get("device_utilization") for each in (base, side)]
     shares = [busy.value for busy in pair if busy and busy.value is not None and not is_sampled(busy)]
     return (shares[0], shares[1]) if len(shares) == len(pair) else None
@@ -147,7 +148,7 @@ def _step_size(side: Side) -> float:
 
 
 def _measured(side: Side, name: str) -> float | None:
-    """A measure of the light runs or, if they do not have it, of the breakdown pass."""
+    """Return a measure of the light runs or, if they do not have it, of the breakdown pass."""
     light = side.value(name)
     return light if light is not None or side.detail is None else side.detail.value(name)
 
@@ -165,7 +166,7 @@ _BETWEEN_PHASES: Final = ("checkpoint", "log", "python", "waiting", "gil")
 
 
 def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChange | None:
-    """The largest change from `base` to `side`; None where nothing is worth naming.
+    """Return the largest change from `base` to `side`; None where nothing is worth naming.
 
     :param faster: whether the light runs say that `side` is faster.
     """
@@ -214,18 +215,19 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
 
 
 def _change(kind: TimeChangeKind, name: str, amounts: tuple[float, float], *, faster: bool, **more: Any) -> TimeChange:
-    """A change between these amounts of the slow side and of the fast one."""
+    """Return a change between these amounts of the slow side and of the fast one."""
     before, after = amounts if faster else amounts[::-1]
     return TimeChange(kind, name, faster, before=before, after=after, **more)
 
 
 def _gains(slow: Mapping[str, float], fast: Mapping[str, float]) -> dict[str, float]:
-    """The seconds by which each part is longer on the slow side."""
+    """Return the seconds by which each part is longer on the slow side."""
     return {name: slow.get(name, 0.0) - fast.get(name, 0.0) for name in {**slow, **fast}}
 
 
 def _core_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) -> TimeChange | None:
-    """The change of the waits for a core, which fall into every phase, where it explains more than any phase does."""
+    """Return the change of the waits for a core, which fall into every phase, where it explains more than any phase
+    does."""
     long, short = ((_host_seconds(each) or {}).get("core") for each in (slow, fast))
     if gain <= 0 or long is None or short is None or long - short < _ALONE * gain:
         return None
@@ -235,7 +237,7 @@ def _core_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) -
 
 
 def _category_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) -> TimeChange | None:
-    """The change of what a step does between its phases, where one category explains most of the step time."""
+    """Return the change of what a step does between its phases, where one category explains most of the step time."""
     long, short = (_host_seconds(each) or {} for each in (slow, fast))
     gains = _gains(long, short)
     name = max(_BETWEEN_PHASES, key=lambda category: gains.get(category, 0.0))
@@ -249,7 +251,8 @@ def _category_change(slow: Analysis, fast: Analysis, gain: float, *, faster: boo
 
 
 def _phase_change(slow: Analysis, fast: Analysis, gain: float, *, faster: bool) -> TimeChange | None:
-    """The change by phase, in seconds: phases are parts of the program that can be removed, and not kinds of time.
+    """Return the change by phase, in seconds: phases are parts of the program that can be removed, and not kinds of
+    time.
 
     :param gain: seconds a step from the fast side to the slow one; negative where the breakdown passes went the
         other way, and then no phase explains it.
@@ -304,14 +307,14 @@ def _idle_seconds(analysis: Analysis) -> dict[str, float] | None:
 
 
 def _host_seconds(analysis: Analysis) -> dict[str, float] | None:
-    """Host seconds per step by category, without `python` if that may hide waits."""
+    """Return host seconds per step by category, without `python` if that may hide waits."""
     hidden = ("python",) if hides_waits(analysis) else ()
     parts = {name: part.value for name, part in analysis.breakdown.items() if part.value is not None}
     return {name: value for name, value in parts.items() if name not in hidden} or None
 
 
 def _blamed_line(analysis: Analysis, category: str) -> Site | None:
-    """The line with most of a category's idle time, in the function with most of it: as first screens sum it."""
+    """Return the line with most of a category's idle time, in the function with most of it: as first screens sum it."""
     lines: dict[Site | None, float] = {}
     functions: dict[tuple[str, str], float] = {}
     rows = [row for row in program_blame(analysis) if row.category == category]

@@ -130,7 +130,7 @@ def _averaged(
     key: Callable[[Use], Hashable],
     fields: tuple[str, ...],
 ) -> tuple[Use, ...]:
-    """The uses of the last snapshot, in its order, with `fields` weighted by the lengths of the intervals."""
+    """Return the uses of the last snapshot, in its order, with `fields` weighted by the lengths of the intervals."""
     history: dict[Hashable, list[tuple[Use, float | None]]] = {}
     for snapshot in past:
         for use in uses(snapshot):
@@ -181,7 +181,7 @@ class RunningAnalysis:
         self._last: Future[Analysis] | None = None
 
     def read(self, *, wait: bool = False) -> Analysis | None:
-        """The last analysis; None: the first one is not ready.
+        """Return the last analysis; None: the first one is not ready.
 
         :param wait: wait for the one that is being made.
         :raises Exception: whatever the last analysis raised, until the next one is made: a ProfilerError where the run

@@ -162,7 +162,7 @@ class InputDiagnosis:
 
     @property
     def made(self) -> float:
-        """What of `making` is no drawing of indices, so that workers could do it instead."""
+        """Return what of `making` is no drawing of indices, so that workers could do it instead."""
         return self.making - self.sampling
 
 
@@ -246,7 +246,7 @@ class TimeChange:
 
     @property
     def is_several(self) -> bool:
-        """Whether no phase makes up most of the change by itself."""
+        """Return whether no phase makes up most of the change by itself."""
         return self.kind in (TimeChangeKind.SEVERAL_PHASES, TimeChangeKind.ALL_PHASES)
 
 
@@ -351,7 +351,8 @@ class LiveDiagnosis:
 
 
 def busy_thread(analysis: Analysis) -> ThreadActivity | None:
-    """The first thread that does not stand by, as a launcher does while its children work; None without threads."""
+    """Return the first thread that does not stand by, as a launcher does while its children work; None without
+    threads."""
     working = (thread for thread in analysis.threads if thread.state not in (ThreadState.IDLE, ThreadState.CHILD))
     return next(working, next(iter(analysis.threads), None))
 

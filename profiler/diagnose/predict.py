@@ -26,7 +26,8 @@ _WHOLE: Final = 0.95
 
 
 def replayed_gain(claim: Claim, costs: StepCosts) -> Iterator[Gain]:
-    """The gain of a claim by replay; none where the run cannot be replayed, or nothing of the claim was recorded."""
+    """Yield the gain of a claim by replay; none where the run cannot be replayed, or nothing of the claim was
+    recorded."""
     replay = costs.analysis.replay
     cures = _cures(claim, costs)
     if replay is None or not costs.has_queue or not cures:
@@ -37,7 +38,8 @@ def replayed_gain(claim: Claim, costs: StepCosts) -> Iterator[Gain]:
 
 
 def _cures(claim: Claim, costs: StepCosts) -> tuple[Cure, ...]:
-    """The changes of a step that a claim is about; none where one of its categories is no work of the program."""
+    """Return the changes of a step that a claim is about; none where one of its categories is no work of the
+    program."""
     cures = []
     for name, cost in claim.costs.items():
         whole = costs.cost(name).seconds
@@ -61,7 +63,7 @@ def _cures(claim: Claim, costs: StepCosts) -> tuple[Cure, ...]:
 
 
 def parse_cures(text: str) -> tuple[Cure, ...]:
-    """Changes as they are written on the command line: `sync=0,input=0.5,copies=pinned`.
+    """Return changes as they are written on the command line: `sync=0,input=0.5,copies=pinned`.
 
     :raises ProfilerError: one of them is no change.
     """
@@ -91,7 +93,7 @@ _MOST_FACTOR: Final = 1000.0
 
 
 def what_if(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:
-    """What these changes give.
+    """Return what these changes give.
 
     :raises ProfilerError: a change names nothing in the run, or nothing of it was recorded.
     """
@@ -125,7 +127,7 @@ def what_if(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:
 
 
 def _recorded(analysis: Analysis, cure: Cure) -> float:
-    """Seconds per step of a host category or a phase in a run without a queue."""
+    """Return the seconds per step of a host category or a phase in a run without a queue."""
     if cure.name in DEVICE_ONLY:
         raise ProfilerError(f"--what-if: {cure}: the activities of a device were not recorded in this run")
     phases = {phase.name: phase.seconds_per_step for phase in analysis.phases}

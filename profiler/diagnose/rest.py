@@ -66,7 +66,7 @@ _CHANCE: Final = 0.03
 
 
 def rest(board: Board, costs: StepCosts) -> Iterator[Finding]:
-    """What claims left of a step, the most seconds first; none of it has a cure."""
+    """Yield what claims left of a step, the most seconds first; none of it has a cure."""
     found = _of_device(board, costs) if costs.has_queue else _of_host(board, costs)
     yield from sorted(found, key=lambda finding: -finding.seconds)[:MAX_LISTED]
 
@@ -90,7 +90,7 @@ class _Group:
 
 
 def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Finding | None:
-    """Time with its lines; None where it is too little to tell."""
+    """Return the time with its lines; None where it is too little to tell."""
     cost = group.cost
     least = NAMED if name == UNATTRIBUTED else WORTH_NAMING
     if not cost.seconds or cost.seconds < least * costs.active:
@@ -179,7 +179,7 @@ def _name(category: str, lines: Lines, analysis: Analysis) -> str:
 
 
 def _largest_part(parts: Iterable[InputPart]) -> InputPart | None:
-    """What the training process does itself, where it takes most of the input; else what takes most time."""
+    """Return what the training process does itself, where it takes most of the input; else what takes most time."""
     making = [part for part in parts if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)]
     whole = sum(part.seconds_per_step for part in making)
     own = [part for part in making if part.where == "main process" and part.seconds_per_step > MOST * whole]
@@ -241,7 +241,7 @@ def _scaled(row: IdleBlame, part: float) -> IdleBlame:
 
 
 def _is_single_call(rows: Iterable[IdleBlame]) -> bool:
-    """Whether one call that blocks, allocates or sets the device up takes nearly all of the time."""
+    """Return whether one call that blocks, allocates or sets the device up takes nearly all of the time."""
     row = max(rows, key=lambda each: each.share_of_wall)
     is_setup = row.state is HostState.IN_CALL and trace_category(
         row.category, row.subject, row.state, is_once=False
@@ -250,7 +250,7 @@ def _is_single_call(rows: Iterable[IdleBlame]) -> bool:
 
 
 def _largest(rows: Iterable[IdleBlame]) -> tuple[IdleBlame, ...]:
-    """The operators, calls and functions with at least a tenth of the wall time each, the largest first."""
+    """Return the operators, calls and functions with at least a tenth of the wall time each, the largest first."""
     merged: dict[tuple[HostState, str, str], IdleBlame] = {}
     for row in rows:
         key = row.state, row.subject, str(row.site) if row.state is HostState.IN_PYTHON else ""

@@ -111,7 +111,7 @@ def detect_steps(boundaries: Table, names: Texts) -> tuple[StepDefinition | None
 
 
 def count_optimizer_steps(boundaries: Table, pid: int) -> int:
-    """The number of steps of the busiest optimizer of a process."""
+    """Return the number of steps of the busiest optimizer of a process."""
     rows = boundaries[(boundaries["pid"] == pid) & (boundaries["kind"] == BoundaryKind.OPTIMIZER)]
     return int(np.unique(rows["name"], return_counts=True)[1].max(initial=0))
 
@@ -141,7 +141,7 @@ def choose_boundary(keys: Sequence[str]) -> str | None:
 
 
 def define_step(key: str) -> StepDefinition:
-    """The definition of a step that boundaries of `key` end."""
+    """Return the definition of a step that boundaries of `key` end."""
     if key == MARK:
         return StepDefinition(StepKind.MARKED)
     kind, _, name = key.partition(" ")
@@ -152,7 +152,7 @@ def define_step(key: str) -> StepDefinition:
 
 
 def phase_starts(names: Numbers) -> Numbers:
-    """Rows at which a phase begins, 0 among them.
+    """Return the rows at which a phase begins, 0 among them.
 
     A phase is a stretch whose names occur in no other: one optimizer trains after the other. A name that occurs only
     once begins no phase.
@@ -169,7 +169,7 @@ def phase_starts(names: Numbers) -> Numbers:
 
 
 def round_ends(names: Numbers) -> Numbers:
-    """Rows of one phase that end a round, ascending: those of its leader.
+    """Return the rows of one phase that end a round, ascending: those of its leader.
 
     Where the leader steps in bursts, the stretches between two bursts are searched for leaders of their own.
     """
@@ -200,7 +200,7 @@ def _leader_rows(names: Numbers) -> Numbers:
 
 
 def _leaderless_stretches(leaders: Numbers, length: int) -> list[tuple[int, int]]:
-    """Stretches before, between and after the leader's rows that belong to none of its rounds."""
+    """Return stretches before, between and after the leader's rows that belong to none of its rounds."""
     gaps = np.diff(leaders)
     if not len(gaps):
         return []  # every name occurred only once, so this is one round
@@ -231,7 +231,7 @@ def _find_step_ends(boundaries: Table, kind: BoundaryKind, names: Texts) -> list
 
 
 def _split_threads(rows: Table, names: Texts) -> list[Table]:
-    """The rows of each thread if threads train side by side; otherwise all rows of the process together.
+    """Return the rows of each thread if threads train side by side; otherwise all rows of the process together.
 
     Threads train side by side if they overlap in time and one line made what each of them steps: one object for all, or
     one for each. A thread that steps several objects of one line may share a model with another thread.
@@ -250,7 +250,7 @@ def _split_threads(rows: Table, names: Texts) -> list[Table]:
 
 
 def _creation_line(name: str) -> str:
-    """The name without the number that tells apart several objects made on one line."""
+    """Return the name without the number that tells apart several objects made on one line."""
     line, _, number = name.rpartition(" #")
     return line if number.isdigit() else name
 
@@ -270,8 +270,8 @@ def _phase_ends(rows: Table, kind: BoundaryKind) -> StepEnds:
 
 
 def _is_side_activity(steps: StepEnds, others: StepEnds) -> bool:
-    """Whether an optimizer's steps (or the backward passes) are few beside a loader's batches (or the backward passes),
-    such as a short fit before an evaluation."""
+    """Return whether an optimizer's steps (or the backward passes) are few beside a loader's batches (or the backward
+    passes), such as a short fit before an evaluation."""
     begin, end = int(steps.ends["time"][0]), int(steps.ends["time"][-1])
     begin -= (end - begin) // len(steps)  # its first step began about so long before it ended
     batches = others.ends["time"]

@@ -54,7 +54,7 @@ Frame = tuple[str, int, str]
 
 
 def default_directory(argv: Sequence[str], parent: Path) -> Path:
-    """A directory below `parent` that does not exist yet, named after the time (UTC) and the program."""
+    """Return a directory below `parent` that does not exist yet, named after the time (UTC) and the program."""
     stem = "".join(c if c.isalnum() or c in "._-" else "-" for c in program_name(argv))[:60]
     base = parent / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}"
     path, number = base, 1
@@ -96,7 +96,7 @@ def _shown(name: str) -> str:
 
 
 def _free_beside(path: Path) -> str:
-    """A free name like that of `path`, relative to the working directory if `path` is; empty for the root."""
+    """Return a free name like that of `path`, relative to the working directory if `path` is; empty for the root."""
     target = Path(os.path.normpath(path.absolute()))
     if not target.name:
         return ""
@@ -258,7 +258,8 @@ def info_from_json(content: object, where: str, problems: list[Notice] | None = 
 
 
 def _current_status(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a status. Old manifests name the hooks `inside` and have their numbers in the reason only."""
+    """Return the fields of a status. Old manifests name the hooks `inside` and have their numbers in the reason
+    only."""
     from profiler.run.declared import HooksLoaded
     from profiler.run.model import HOOKS, CollectorStatus
 

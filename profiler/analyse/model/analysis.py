@@ -150,12 +150,12 @@ class Analysis:
 
     @property
     def is_trace(self) -> bool:
-        """Whether the run is a foreign trace of torch's profiler."""
+        """Return whether the run is a foreign trace of torch's profiler."""
         return self.step is not None and self.step.is_trace
 
     @property
     def job_size(self) -> int:
-        """The number of ranks of the job, of which this run may hold only some."""
+        """Return the number of ranks of the job, of which this run may hold only some."""
         if self.ranks is not None:
             return max(self.ranks.size, len(self.ranks.ranks) + len(self.ranks.few_steps))
         size = self.info.facts.get("world_size")
@@ -163,24 +163,25 @@ class Analysis:
 
     @property
     def judged(self) -> JudgedRun | None:
-        """What the rules say about it; None where nothing tells what its steps are spent on."""
+        """Return what the rules say about it; None where nothing tells what its steps are spent on."""
         step = self.value("step_time")
         return JudgedRun(self.findings, self.not_judged, step) if step and self.info.level != "light" else None
 
     def value(self, name: str) -> float | None:
-        """The value of a measure; None: the run does not have it, or it was not measured."""
+        """Return the value of a measure; None: the run does not have it, or it was not measured."""
         measure = self.measures.get(name)
         return measure.value if measure else None
 
     @property
     def core_wait(self) -> float:
-        """Seconds of a step in which the stepping thread could run and had no core, as far as they are known."""
+        """Return the seconds of a step in which the stepping thread could run and had no core, as far as they are
+        known."""
         measures = (self.breakdown.get(name) for name in CORELESS_CATEGORIES)
         return sum(measure.value or 0.0 for measure in measures if measure is not None)
 
     @property
     def own_time(self) -> float:
-        """Seconds of a step that are the program's own: without waits for a core, and without recording."""
+        """Return the seconds of a step that are the program's own: without waits for a core, and without recording."""
         step = self.value("step_time") or 0.0
         if self.idle:  # of a device, the host's waits are a part of its idle time
             return step
@@ -189,16 +190,17 @@ class Analysis:
 
     @property
     def is_undivided(self) -> bool:
-        """Whether stack samples are too few to divide any time of a step: only what hooks record is known."""
+        """Return whether stack samples are too few to divide any time of a step: only what hooks record is known."""
         return any(each.code == "unrecorded-time" and each.values["of"] == "anything" for each in self.warnings)
 
     @property
     def samples(self) -> int:
-        """The stack samples within the measured steps."""
+        """Return the stack samples within the measured steps."""
         return sum(line.samples for line in self.lines)
 
     @property
     def unattributed_share(self) -> float | None:
-        """The share of a step in which nothing tells what ran; None if the breakdown of the step was not measured."""
+        """Return the share of a step in which nothing tells what ran; None if the breakdown of the step was not
+        measured."""
         part, step = self.breakdown.get(UNATTRIBUTED), self.value("step_time")
         return part.value / step if part and part.value is not None and step else None

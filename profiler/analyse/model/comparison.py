@@ -48,12 +48,12 @@ class Ratio:
 
     @property
     def known(self) -> float | None:
-        """The value or, where there is none, the bound."""
+        """Return the value or, where there is none, the bound."""
         return self.bound if self.value is None else self.value
 
     @property
     def waits_for_core(self) -> bool:
-        """Whether there is no value because a side waited for a core."""
+        """Return whether there is no value because a side waited for a core."""
         return self.reason is not None and self.reason.code == WAITS_FOR_CORE
 
 
@@ -77,7 +77,7 @@ class Side:
     """How many times slower a step was in the breakdown pass than in the light runs."""
 
     def value(self, name: str) -> float | None:
-        """The value of a measure; None: the light runs do not have it, or it was not measured."""
+        """Return the value of a measure; None: the light runs do not have it, or it was not measured."""
         measure = self.measures.get(name)
         return measure.value if measure else None
 
@@ -86,10 +86,10 @@ class Extension(Protocol):
     """A part of a comparison that only some trainers measure; their plug-ins show it."""
 
     def method_sentences(self) -> Iterable[str]:
-        """How it was measured."""
+        """Return how it was measured."""
 
     def verdict_sentence(self) -> str:
-        """Its part of the comparison's verdict; it may be empty."""
+        """Return its part of the comparison's verdict; it may be empty."""
 
     def next_command(self) -> str:
         """Arguments of the profiler that measure each fix of the trainer by itself; empty where they would not."""
@@ -141,7 +141,7 @@ class ResultComparison:
 
     @property
     def are_same(self) -> bool:
-        """Whether runs of all sides were compared, and none differs."""
+        """Return whether runs of all sides were compared, and none differs."""
         return bool(self.compared) and not self.missing and self.difference is None
 
 

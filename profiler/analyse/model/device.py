@@ -199,23 +199,23 @@ class SiteCount:
 
     @property
     def waits(self) -> bool:
-        """Whether the host waits for the device."""
+        """Return whether the host waits for the device."""
         copies = self.kind in (CountKind.H2D, CountKind.D2H)
         return self.kind is CountKind.SYNC or (copies and not self.name.endswith(NON_BLOCKING))
 
     @property
     def steps(self) -> int:
-        """The number of steps after the first one, in which was counted."""
+        """Return the number of steps after the first one, in which was counted."""
         return sum(self.per_step.values())
 
     @property
     def usual(self) -> tuple[int, int]:
-        """Number and bytes in most steps."""
+        """Return the number and bytes in most steps."""
         return max(self.per_step, key=lambda each: (self.per_step[each], each), default=(0, 0))
 
     @property
     def usual_number(self) -> int:
-        """The median of the number in a step."""
+        """Return the median of the number in a step."""
         steps = 0
         for (number, _), alike in sorted(self.per_step.items()):
             steps += alike
@@ -225,12 +225,12 @@ class SiteCount:
 
     @property
     def mean(self) -> float:
-        """The mean number in a step."""
+        """Return the mean number in a step."""
         return sum(number * steps for (number, _), steps in self.per_step.items()) / max(1, self.steps)
 
     @property
     def bytes_per_step(self) -> float:
-        """The mean bytes of a step."""
+        """Return the mean bytes of a step."""
         return sum(size * steps for (_, size), steps in self.per_step.items()) / max(1, self.steps)
 
 

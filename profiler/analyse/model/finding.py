@@ -66,7 +66,7 @@ class Prediction:
 
     @property
     def factor(self) -> float:
-        """How many times as fast steps become."""
+        """Return how many times as fast steps become."""
         return self.before / self.after if self.after > 0 else float("inf")
 
 
@@ -74,7 +74,7 @@ class Predictor(Protocol):
     """Simulates the steps of one run again."""
 
     def predict(self, cures: Sequence[Cure], remaining: float = 0.0) -> Prediction | None:
-        """What these changes give; None where nothing of what they change was recorded.
+        """Return what these changes give; None where nothing of what they change was recorded.
 
         :param remaining: seconds per step that the cured program needs instead.
         :raises KeyError: nothing in the run bears the name of a change.
@@ -82,7 +82,7 @@ class Predictor(Protocol):
         ...
 
     def names(self) -> Sequence[str]:
-        """The names of regions, operators and functions that can be changed, those with most time first."""
+        """Return the names of regions, operators and functions that can be changed, those with most time first."""
         ...
 
 
@@ -233,37 +233,39 @@ class Finding:
 
     @property
     def recorded_share(self) -> float:
-        """The cost as a share of the step as it was recorded, waits for a core and the cost of recording included."""
+        """Return the cost as a share of the step as it was recorded, waits for a core and the cost of recording
+        included."""
         return self.share * (1.0 - self.left_out)
 
     @property
     def gain(self) -> float:
-        """The most certain prediction as a factor; 1 without any."""
+        """Return the most certain prediction as a factor; 1 without any."""
         return self.gains[0].factor if self.gains else 1.0
 
     @property
     def has_cure(self) -> bool:
-        """Whether a rule explains it. What no rule explains is told as it is, such as computing."""
+        """Return whether a rule explains it. What no rule explains is told as it is, such as computing."""
         return bool(self.rule.title)
 
     @property
     def is_part_of_run(self) -> bool:
-        """Whether it tells what took a part of the run outside of its steps, of which no cause is known."""
+        """Return whether it tells what took a part of the run outside of its steps, of which no cause is known."""
         return self.is_of_run and not self.has_cure
 
     @property
     def is_told(self) -> bool:
-        """Whether a verdict tells it: it is sure, about a step, and no other finding is about the same time."""
+        """Return whether a verdict tells it: it is sure, about a step, and no other finding is about the same time."""
         return not self.overlaps and not self.is_of_run and self.confidence is not Confidence.LOW
 
     @property
     def is_growth(self) -> bool:
-        """Whether it tells that steps take longer and longer."""
+        """Return whether it tells that steps take longer and longer."""
         return self.of_steps > 0 and self.period is None
 
     @property
     def can_be_tried(self) -> bool:
-        """Whether `try` knows what to leave out or to change; it may still refuse, as where a file has changed."""
+        """Return whether `try` knows what to leave out or to change; it may still refuse, as where a file has
+        changed."""
         if self.is_of_run or self.rule.knock_out is None:
             return False
         if self.rule.knock_out is KnockOut.SETTINGS:
@@ -271,7 +273,7 @@ class Finding:
         return bool(self.sites or self.values.get("thread_site"))
 
     def filled_settings(self) -> dict[str, Any] | None:
-        """The settings of its rule with the values that they name; None where one is not known."""
+        """Return the settings of its rule with the values that they name; None where one is not known."""
         return _filled(self.rule.settings, self.values)
 
 
@@ -335,7 +337,7 @@ class FindingChange:
 
     @property
     def finding(self) -> Finding:
-        """The finding about the second run, else that about the first."""
+        """Return the finding about the second run, else that about the first."""
         finding = self.after or self.before
         assert finding is not None
         return finding
@@ -351,12 +353,13 @@ class JudgedRun:
     """Seconds of a step."""
 
     def tells_of(self, cost: float, rule: str) -> bool:
-        """Whether a rule would name a cost of so many seconds per step."""
+        """Return whether a rule would name a cost of so many seconds per step."""
         return cost >= MUCH * self.step and all(each.rule.name != rule for each in self.not_judged)
 
 
 def compare_findings(before: JudgedRun, after: JudgedRun) -> tuple[FindingChange, ...]:
-    """What became of each cause of a step's time, the worst first. A cause of low confidence in both runs is none."""
+    """Return what became of each cause of a step's time, the worst first. A cause of low confidence in both runs is
+    none."""
     first, last = (
         {each.rule.name: each for each in run.findings if each.has_cure and not each.is_of_run}
         for run in (before, after)
@@ -379,7 +382,7 @@ def compare_findings(before: JudgedRun, after: JudgedRun) -> tuple[FindingChange
 
 
 def _growth(old: Finding, new: Finding) -> FindingState:
-    """Whether a cause costs more or less, by more than chance and by MUCH of a step."""
+    """Return whether a cause costs more or less, by more than chance and by MUCH of a step."""
     if new.seconds < old.seconds:
         return FindingState.SHRANK if _growth(new, old) is FindingState.GREW else FindingState.REMAINS
     step = old.seconds / old.recorded_share

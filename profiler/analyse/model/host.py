@@ -43,7 +43,7 @@ class LineCost:
 
     @property
     def active(self) -> float:
-        """Seconds per step of it in which the thread does not wait for a core."""
+        """Return the seconds per step of it in which the thread does not wait for a core."""
         return self.seconds_per_step - sum(self.categories.get(name, 0.0) for name in CORELESS_CATEGORIES)
 
 
@@ -336,7 +336,7 @@ class ThreadActivity:
 
     @property
     def share_at_site(self) -> float:
-        """Share of samples in this state at this line; the state's total share where lines are not known."""
+        """Return the share of samples in this state at this line; the state's total share where lines are not known."""
         for line in self.lines:
             if line.site == self.site:
                 return line.share * line.categories.get(self.state, 0.0) / (sum(line.categories.values()) or 1.0)

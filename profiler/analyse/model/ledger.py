@@ -120,21 +120,21 @@ class Cell:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is time of the program, which neither other programs nor the recorder took."""
+        """Return whether it is time of the program, which neither other programs nor the recorder took."""
         return self.owner not in (Owner.OTHERS, Owner.RECORDER)
 
     @property
     def lines(self) -> frozenset[tuple[str, int]]:
-        """File and number of the lines whose time it is, or that call what takes it."""
+        """Return the file and number of the lines whose time it is, or that call what takes it."""
         return self.callers if self.place is None else self.callers | {self.place.place}
 
     def is_at(self, places: Container[tuple[str, int]]) -> bool:
-        """Whether it is the time of one of these lines, or of what they call."""
+        """Return whether it is the time of one of these lines, or of what they call."""
         return any(place in places for place in self.lines)
 
     @property
     def left(self) -> float:
-        """Seconds that no finding has."""
+        """Return the seconds that no finding has."""
         return max(0.0, self.seconds - sum(self.findings.values()))
 
 
@@ -164,10 +164,10 @@ class Ledger:
     """The rank that stands for the run."""
 
     def of(self, period: Period, thread: str = MAIN, rank: int | None = None) -> Iterator[Cell]:
-        """The cells of a period of a thread, of the rank that stands for the run unless another one is given."""
+        """Return the cells of a period of a thread, of the rank that stands for the run unless another one is given."""
         wanted = self.rank if rank is None else rank
         return (cell for cell in self.cells if (cell.rank, cell.thread, cell.period) == (wanted, thread, period))
 
     def own_seconds(self, period: Period, thread: str = MAIN, rank: int | None = None) -> float:
-        """The program's own time in a period: without what other programs and the recorder took."""
+        """Return the program's own time in a period: without what other programs and the recorder took."""
         return sum(cell.seconds for cell in self.of(period, thread, rank) if cell.is_own)

@@ -108,5 +108,5 @@ class RankLedger:
 
     @property
     def late(self) -> int | None:
-        """The rank that makes the others wait; None where there is none."""
+        """Return the rank that makes the others wait; None where there is none."""
         return self.straggler.rank if self.straggler else None

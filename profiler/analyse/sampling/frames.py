@@ -233,7 +233,8 @@ def _frame_stratum(owner: str, path: str, function: str) -> str:
 
 
 def library_category(path: str, function: str) -> str:
-    """Host category that a function of a library stands for by its path below the packages' folder; empty: none."""
+    """Return the host category that a function of a library stands for by its path below the packages' folder; empty:
+    none."""
     name = function.rpartition(".")[2]
     category = _path_category(path, name)
     if not category and path.startswith("transformers/pipelines/") and function == "preprocess":
@@ -296,7 +297,7 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
 
 
 def _strata(frames: Sequence[_Frame]) -> tuple[tuple[str, str], ...]:
-    """The recorded stretches from the inside out, each with the category of the library frames inside of it.
+    """Return the recorded stretches from the inside out, each with the category of the library frames inside of it.
 
     Libraries call user code too: an agent that tunes hyperparameters runs the entire training. So frames outside of the
     user's innermost frame, or of a model, tell nothing; but those that make data or log records call the user to do
@@ -316,7 +317,7 @@ def _strata(frames: Sequence[_Frame]) -> tuple[tuple[str, str], ...]:
 
 
 def _phase(frames: Iterable[_Frame]) -> tuple[str, bool]:
-    """The phase of a stack, and whether it is in an optimizer. Data and backward take precedence, since they are
+    """Return the phase of a stack, and whether it is in an optimizer. Data and backward take precedence, since they are
     recorded exactly; a model that an optimizer calls is forward."""
     phase, in_optimizer = BETWEEN, False
     above = None
@@ -338,7 +339,8 @@ def _phase(frames: Iterable[_Frame]) -> tuple[str, bool]:
 
 
 def _imported(sites: Iterable[Site]) -> Site | None:
-    """The first frame in a file below the first one of Python's import: the outermost module that is imported."""
+    """Return the first frame in a file below the first one of Python's import: the outermost module that is
+    imported."""
     importing = False
     for site in sites:
         importing = importing or site.file.startswith("<frozen importlib")
@@ -348,7 +350,7 @@ def _imported(sites: Iterable[Site]) -> Site | None:
 
 
 def _callee(sites: tuple[Site, ...], folders: PackageFolders) -> str:
-    """The innermost function of `sites` that is not ours, as module.function."""
+    """Return the innermost function of `sites` that is not ours, as module.function."""
     for site in reversed(sites):
         if code_owner(site.file, folders) != OURS:
             return callee_name(site, folders)
@@ -356,7 +358,7 @@ def _callee(sites: tuple[Site, ...], folders: PackageFolders) -> str:
 
 
 def callee_name(site: Site, folders: PackageFolders) -> str:
-    """A function with its module: `torch.nn.functional.linear`."""
+    """Return a function with its module: `torch.nn.functional.linear`."""
     return f"{_module_name(site.file, folders)}.{site.function}".lstrip(".")
 
 

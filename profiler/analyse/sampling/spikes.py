@@ -87,7 +87,7 @@ class _Node:
     """ns in long steps of each package that the line imports, also below the lines that it calls."""
 
     def add(self, column: int, ns: float) -> _Node:
-        """The node itself, with more time of one kind of steps."""
+        """Return the node itself, with more time of one kind of steps."""
         self.ns[column] += ns
         return self
 
@@ -103,25 +103,25 @@ class _StepSamples:
     machine shows the same line in every sample of a step."""
 
     def shares(self, node: _Node) -> tuple[float, float]:
-        """Share of a long step below a line, and of another step."""
+        """Return the share of a long step below a line, and of another step."""
         long, short = (float(ns / total) if total else 0.0 for ns, total in zip(node.ns, self.root.ns, strict=True))
         return long, short
 
     def extra(self, node: _Node) -> float:
-        """Share of the extra time that lies below a line; below 0 where long steps have less of it."""
+        """Return the share of the extra time that lies below a line; below 0 where long steps have less of it."""
         (long, short), (mean_long, mean_short) = self.shares(node), self.lengths
         return (long * mean_long - short * mean_short) / (mean_long - mean_short)
 
     def stands_out(self, node: _Node) -> bool:
-        """Whether long steps have a significantly larger share of it than the others: a slow machine is slow at any
-        line."""
+        """Return whether long steps have a significantly larger share of it than the others: a slow machine is slow at
+        any line."""
         long, short = map(share_interval, self.shares(node), self.counts)
         return long[0] > short[1]
 
 
 def long_steps(window: Window, stages: StageSpans) -> tuple[_Mask, _Mask, int] | None:
-    """Which steps are long, which ones they are compared with, and the distance between them where it is nearly always
-    the same, else 0; None where no long steps matter."""
+    """Return which steps are long, which ones they are compared with, and the distance between them where it is nearly
+    always the same, else 0; None where no long steps matter."""
     if len(window) < MIN_STEPS:
         return None
     wall = window.wall.astype(np.float64)
@@ -141,7 +141,7 @@ def long_steps(window: Window, stages: StageSpans) -> tuple[_Mask, _Mask, int] |
 def spikes(
     stacks: Stacks, window: Window, stages: StageSpans, classified: ClassifiedSamples | None = None
 ) -> Spikes | None:
-    """The long steps of `window`; None where there are none that matter.
+    """Return the long steps of `window`; None where there are none that matter.
 
     :param classified: the samples by category.
     """
@@ -163,7 +163,7 @@ def spikes_at(
     are_one_offs: bool = False,
     classified: ClassifiedSamples | None = None,
 ) -> Spikes:
-    """How long the long steps are, and where their extra time lies.
+    """Return how long the long steps are, and where their extra time lies.
 
     :param steps: which steps of `window` are long, and with which ones they are compared.
     :param is_certain: whether the program makes them long, and not the machine.
@@ -189,7 +189,7 @@ def spikes_at(
 def _categories(
     stacks: Stacks, window: Window, steps: tuple[_Mask, _Mask], classified: ClassifiedSamples
 ) -> dict[str, float]:
-    """The share of each host category in the extra time: what a long step has more of than another one."""
+    """Return the share of each host category in the extra time: what a long step has more of than another one."""
     rows, weight = stacks.weighted_samples(window)
     step, size = window.step_rows(rows["begin"]), len(stacks.run.stack_frames)
     whole = np.maximum(np.bincount(rows["stack"], weight, size), 1.0)
@@ -205,7 +205,7 @@ def _categories(
 
 
 def recorded_spans(stacks: Stacks, window: Window, stages: StageSpans) -> dict[str, Intervals]:
-    """The recorded time of each stage, of the start of loaders, and of collecting garbage."""
+    """Return the recorded time of each stage, of the start of loaders, and of collecting garbage."""
     regions = thread_rows(stacks.run.regions, window)
     recorded = {stage.value: spans for stage, spans in stages.spans.items()}
     for name in (LOADER_START, GARBAGE_COLLECTION):
@@ -223,7 +223,8 @@ def recorded_spans(stacks: Stacks, window: Window, stages: StageSpans) -> dict[s
 
 
 def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mask, _Mask]) -> tuple[str, float]:
-    """The stage that recorded times show to take most of the extra time, and its share of that; ('', 0) for none."""
+    """Return the stage that recorded times show to take most of the extra time, and its share of that; ('', 0) for
+    none."""
     long, short = steps
     wall = window.wall.astype(np.float64)
     extra = float(wall[long].mean() - wall[short].mean())
@@ -236,7 +237,8 @@ def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mas
 
 
 def _typical(extra: npt.NDArray[np.float64]) -> float:
-    """The extra time of the step at the middle of all extra time: many small ones do not hide a few large ones."""
+    """Return the extra time of the step at the middle of all extra time: many small ones do not hide a few large
+    ones."""
     if not len(extra):
         return 0.0
     ordered = np.sort(extra)
@@ -245,7 +247,7 @@ def _typical(extra: npt.NDArray[np.float64]) -> float:
 
 
 def _every(window: Window, long: _Mask) -> int:
-    """The distance between long steps where it is nearly always the same; else 0."""
+    """Return the distance between long steps where it is nearly always the same; else 0."""
     number = times(window.steps["index"])
     if len(number) > 1 and (np.diff(number) <= 0).any():
         number = np.arange(len(number))
@@ -269,7 +271,8 @@ def _sample_steps(
     *,
     regular: bool,
 ) -> tuple[_StepSamples, int]:
-    """The stepping thread's samples in both kinds of steps as a tree of lines, and how many lie in the long ones.
+    """Return the stepping thread's samples in both kinds of steps as a tree of lines, and how many lie in the long
+    ones.
 
     :param below: the frames below the innermost line of a stack whose functions may tell what is extra work.
     """
@@ -301,7 +304,7 @@ def _sample_steps(
 
 
 def _lines(stacks: Stacks, tree: _StepSamples, *, is_certain: bool, only_rare: bool) -> tuple[SpikeLine, ...]:
-    """The lines with most of the extra time, none of which is called by another.
+    """Return the lines with most of the extra time, none of which is called by another.
 
     :param is_certain: the long steps come at regular distances, which only the program can cause, and do mostly other
         work than the others: then the largest line is named though it does not stand out.
@@ -324,8 +327,8 @@ def _lines(stacks: Stacks, tree: _StepSamples, *, is_certain: bool, only_rare: b
 
 
 def _by_site(stacks: Stacks, parts: list[tuple[_Node, float, tuple[str, str]]]) -> list[SpikeLine]:
-    """One row per line and what it calls and imports, the largest first, from parts with their share of the extra
-    time."""
+    """Return one row per line and what it calls and imports, the largest first, from parts with their share of the
+    extra time."""
     sums = defaultdict[tuple[Site, tuple[str, str]], float](float)
     for node, share, called in parts:
         sums[stacks.relative(node.site), called] += share
@@ -334,7 +337,7 @@ def _by_site(stacks: Stacks, parts: list[tuple[_Node, float, tuple[str, str]]]) 
 
 
 def _parts(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
-    """The extra time of `node` in parts: lines that other steps run too are divided further."""
+    """Yield the extra time of `node` in parts: lines that other steps run too are divided further."""
     if node is not tree.root and tree.shares(node)[1] < RARE:
         yield node
         return
@@ -349,7 +352,7 @@ def _parts(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
 
 
 def _rare_functions(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
-    """The outermost functions of libraries below a line that hardly any other step runs."""
+    """Yield the outermost functions of libraries below a line that hardly any other step runs."""
     for function in node.functions.values():
         if tree.shares(function)[1] < RARE:
             yield function
@@ -358,8 +361,8 @@ def _rare_functions(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
 
 
 def _called(node: _Node) -> tuple[str, str]:
-    """The user's function that a line calls in nearly all of its samples of long steps, and the package that it imports
-    in nearly all; empty for none."""
+    """Return the user's function that a line calls in nearly all of its samples of long steps, and the package that it
+    imports in nearly all; empty for none."""
     calls = defaultdict[str, float](float)
     for child in node.children.values():
         calls[child.site.function] += child.ns[0]
@@ -367,7 +370,7 @@ def _called(node: _Node) -> tuple[str, str]:
 
 
 def _called_function(stacks: Stacks, node: _Node) -> tuple[str, str]:
-    """The function of a library, or the package that is imported where nearly all of its time is an import."""
+    """Return the function of a library, or the package that is imported where nearly all of its time is an import."""
     imports = _dominant(node.imports, node.ns[0])
     return ("", imports) if imports else (callee_name(node.site, stacks.folders), "")
 
@@ -389,7 +392,8 @@ than MOST_ONE_OFFS steps have a long collection. An import may have many of them
 
 
 def set_apart(run: Run) -> Run:
-    """The run with `warmup` ONE_OFF in its steps with work that occurs once; where one rank has it, in those of all.
+    """Return the run with `warmup` ONE_OFF in its steps with work that occurs once; where one rank has it, in those of
+    all.
 
     A run of level light, a foreign trace, and a run without steps are returned as they are.
     """
@@ -409,7 +413,7 @@ def set_apart(run: Run) -> Run:
 
 
 def _one_offs(run: Run, window: Window) -> list[int]:
-    """The numbers of the steps of a rank that did work which occurs once."""
+    """Return the numbers of the steps of a rank that did work which occurs once."""
     if len(window) < USUAL_STEPS:
         return []
     delays = step_delays(run, window)
@@ -438,7 +442,7 @@ def _one_offs(run: Run, window: Window) -> list[int]:
 
 
 def one_offs(stacks: Stacks, window: Window, classified: ClassifiedSamples | None) -> Spikes | None:
-    """What the steps that were set apart took more than the measured ones, and where; None: there are none.
+    """Return what the steps that were set apart took more than the measured ones, and where; None: there are none.
 
     :param window: the measured steps.
     """

@@ -59,7 +59,7 @@ class Strip:
 
 
 def recorded_strip(host: HostTimeline, window: Window) -> Strip:
-    """Every measured step divided among the categories, from regions and calls alone."""
+    """Return every measured step divided among the categories, from regions and calls alone."""
     segments, steps, kinds = host.segments, len(window), len(HOST_CATEGORIES)
     cut = overlaps(segments.begin, segments.end, Intervals(window.begin, window.end))
     cell = cut.right * kinds + host.category[cut.left]
@@ -122,9 +122,9 @@ def take_core(ledger: Strip, delays: npt.NDArray[np.int64], throttling: Throttli
 
 
 def _within(delays: npt.NDArray[np.int64], room: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The delays, of which what exceeds the `room` of a step counts in other steps: their sum is exact, but samples
-    divide all steps alike, so a step of much delay seems to wait for the GIL or for other ranks as long as any other.
-    """
+    """Return the delays, of which what exceeds the `room` of a step counts in other steps: their sum is exact, but
+    samples divide all steps alike, so a step of much delay seems to wait for the GIL or for other ranks as long as any
+    other."""
     fitting = np.minimum(delays, room)
     spare, excess = room - fitting, float((delays - fitting).sum())
     moved: npt.NDArray[np.int64] = np.floor(spare * min(1.0, excess / max(1, spare.sum()))).astype(np.int64)
@@ -132,8 +132,9 @@ def _within(delays: npt.NDArray[np.int64], room: npt.NDArray[np.int64]) -> npt.N
 
 
 def within_blocked(strip: Strip, clock: ThreadTime) -> Strip:
-    """The strip with waits for no longer than the thread was blocked. What exceeds that could run: first it lacked a
-    core, as long as the clock tells, then it worked, as a collective does that adds numbers up on its caller's thread.
+    """Return the strip with waits for no longer than the thread was blocked. What exceeds that could run: first it
+    lacked a core, as long as the clock tells, then it worked, as a collective does that adds numbers up on its caller's
+    thread.
 
     :param clock: of the stepping thread, over the same steps.
     """
@@ -160,7 +161,7 @@ def within_blocked(strip: Strip, clock: ThreadTime) -> Strip:
 
 
 def breakdown(window: Window, ledger: Strip | None, calls: int) -> Mapping[str, Measure]:
-    """Mean seconds per step of each category; None with the reason where this run cannot see it.
+    """Return the mean seconds per step of each category; None with the reason where this run cannot see it.
 
     :param ledger: None where there is nothing to divide (no measured step, level light).
     :param calls: how many runtime calls the stepping thread made.
@@ -204,7 +205,7 @@ ACTIVITY_CATEGORIES: Final[Mapping[int, str]] = {kind: name for name, kinds in _
 
 
 def no_queue_reason(run: Run, window: Window) -> Notice | None:
-    """Why this run cannot say when the device was busy; None when it can."""
+    """Return why this run cannot say when the device was busy; None when it can."""
     if device_kind(run) == "cpu":
         return NO_QUEUE
     if window.reason:
@@ -215,13 +216,13 @@ def no_queue_reason(run: Run, window: Window) -> Notice | None:
 
 
 def busy_intervals(run: Run, window: Window) -> Intervals:
-    """When any stream of any device of the stepping process was occupied."""
+    """Return when any stream of any device of the stepping process was occupied."""
     activities = process_rows(run.activities, window)
     return union(activities["begin"], activities["end"])
 
 
 def busy_by_device(run: Run, window: Window) -> dict[int, Intervals]:
-    """When each device that the stepping process used was occupied, by number of the device."""
+    """Return when each device that the stepping process used was occupied, by number of the device."""
     return {number: union(rows["begin"], rows["end"]) for number, rows in _activities_by_device(run, window).items()}
 
 
@@ -230,7 +231,7 @@ def _activities_by_device(run: Run, window: Window) -> dict[int, Table]:
 
 
 def device_warnings(run: Run, window: Window) -> Iterable[Notice]:
-    """A warning that says how busy each device was, if the process used several."""
+    """Yield a warning that says how busy each device was, if the process used several."""
     if not len(window) or no_queue_reason(run, window):
         return
     devices = busy_by_device(run, window).items()
@@ -240,7 +241,8 @@ def device_warnings(run: Run, window: Window) -> Iterable[Notice]:
 
 
 def device_parts(run: Run, window: Window) -> tuple[DevicePart, ...]:
-    """The device's time by kind of work and of memory; what an earlier kind occupies at the same time is hidden."""
+    """Return the device's time by kind of work and of memory; what an earlier kind occupies at the same time is
+    hidden."""
     if no_queue_reason(run, window):
         return ()
     parts: dict[tuple[str, str], tuple[int, int]] = {}
@@ -264,8 +266,8 @@ def device_parts(run: Run, window: Window) -> tuple[DevicePart, ...]:
 
 
 def float32_product_share(run: Run, window: Window) -> float:
-    """The share of the wall time in which a device computes matrix products or convolutions in float32, without tensor
-    cores, by the names that NVIDIA's libraries give their kernels; several devices are averaged."""
+    """Return the share of the wall time in which a device computes matrix products or convolutions in float32, without
+    tensor cores, by the names that NVIDIA's libraries give their kernels; several devices are averaged."""
     if no_queue_reason(run, window):
         return 0.0
     is_product = np.array(
@@ -289,7 +291,7 @@ MAX_KERNELS: Final = 15
 
 
 def kernel_times(run: Run, window: Window) -> tuple[KernelTime, ...]:
-    """The MAX_KERNELS kernels with most time in the measured steps; communication is a kernel too."""
+    """Return the MAX_KERNELS kernels with most time in the measured steps; communication is a kernel too."""
     if no_queue_reason(run, window):
         return ()
     activities = process_rows(run.activities, window)
@@ -318,7 +320,8 @@ _MEMORIES: Final = ("", "pageable", "pinned")
 
 
 def device_breakdown(run: Run, window: Window) -> Mapping[str, Measure]:
-    """Mean seconds per step of each of DEVICE_CATEGORIES; they sum to its wall time. Several devices are averaged."""
+    """Return the mean seconds per step of each of DEVICE_CATEGORIES; they sum to its wall time. Several devices are
+    averaged."""
     reason = no_queue_reason(run, window)
     if reason:
         return {name: Measure(name, None, "s", reason=reason) for name in DEVICE_CATEGORIES}

@@ -66,7 +66,7 @@ _GAUGE_UNITS: Final = {"device_memory": "bytes"}
 
 
 def counters(run: Run, window: Window) -> dict[str, Measure]:
-    """Mean per measured step of every counter. A step that does not mention one counted 0 of it."""
+    """Return the mean per measured step of every counter. A step that does not mention one counted 0 of it."""
     counted = _values_by_name(run, window, ValueKind.COUNTER)
     zeros = _zero_counters(run) if len(window) else ()
     measures = {}
@@ -108,7 +108,8 @@ def _zero_counters(run: Run) -> tuple[str, ...]:
 
 
 def gauges(run: Run, window: Window) -> dict[str, Measure]:
-    """Mean of every gauge over the measured steps that set it, weighted by their tokens where all of them have some."""
+    """Return the mean of every gauge over the measured steps that set it, weighted by their tokens where all of them
+    have some."""
     gauged = _values_by_name(run, window, ValueKind.GAUGE)
     measures = {}
     for name in dict.fromkeys((*gauged, *EXPECTED_GAUGES)):
@@ -136,31 +137,32 @@ def _gauge(name: str, unit: str, rows: Table, window: Window) -> Measure:
 
 
 def counter_sums(run: Run, window: Window, names: Iterable[str]) -> dict[str, npt.NDArray[np.float64]]:
-    """Amount in each measured step of those of `names` that were counted at all."""
+    """Return the amount in each measured step of those of `names` that were counted at all."""
     counted = _values_by_name(run, window, ValueKind.COUNTER)
     return {name: sum_per_step(counted[name], window) for name in names if name in counted}
 
 
 def steady_launches(run: Run, window: Window) -> float:
-    """The launches that three of four measured steps have at least; 0 where that is not known, or of a single step."""
+    """Return the launches that three of four measured steps have at least; 0 where that is not known, or of a single
+    step."""
     counts = counter_sums(run, window, ["launches"]).get("launches")
     return 0.0 if counts is None or len(window) < 2 else float(np.quantile(counts, 0.25, method="lower"))
 
 
 def counter_rows(run: Run, window: Window, name: str) -> Table | None:
-    """Each amount that a counter of the stepping process got; None if it was not counted."""
+    """Return each amount that a counter of the stepping process got; None if it was not counted."""
     return _values_by_name(run, window, ValueKind.COUNTER).get(name)
 
 
 def sum_per_step(rows: Table, window: Window) -> npt.NDArray[np.float64]:
-    """Sum of the rows' values in each measured step."""
+    """Return the sum of the rows' values in each measured step."""
     step = step_numbers(rows, window)
     inside = step >= 0
     return np.bincount(step[inside], rows["value"][inside], minlength=len(window)).astype(np.float64)
 
 
 def step_numbers(rows: Table, window: Window) -> npt.NDArray[np.int64]:
-    """Row of the window's step that each value belongs to, by the number of the step; -1 for none."""
+    """Return the row of the window's step that each value belongs to, by the number of the step; -1 for none."""
     index = window.steps["index"]
     order = np.argsort(index, kind="stable")
     at = np.searchsorted(index[order], rows["step"])
@@ -175,7 +177,7 @@ def _values_by_name(run: Run, window: Window, kind: ValueKind) -> dict[str, Tabl
 
 
 def gauge_per_step(run: Run, window: Window, name: str) -> npt.NDArray[np.float64]:
-    """The last value of a gauge in each measured step; NaN where it has none."""
+    """Return the last value of a gauge in each measured step; NaN where it has none."""
     values = np.full(len(window), np.nan)
     rows = _values_by_name(run, window, ValueKind.GAUGE).get(name)
     if rows is not None:
@@ -185,13 +187,13 @@ def gauge_per_step(run: Run, window: Window, name: str) -> npt.NDArray[np.float6
 
 
 def call_counts(calls: Table) -> npt.NDArray[np.float64]:
-    """How many calls each record stands for: one record is written for all reads by one line in one step."""
+    """Return how many calls each record stands for: one record is written for all reads by one line in one step."""
     counts = np.where(calls["kind"] == CallKind.MIGHT_SYNC, np.maximum(calls["bytes"], 1), 1)
     return counts.astype(np.float64)
 
 
 def calls_in_steps(run: Run, window: Window) -> Table:
-    """Calls of all threads of the stepping process that began in a measured step."""
+    """Return the calls of all threads of the stepping process that began in a measured step."""
     calls = process_rows(run.calls, window)
     inside: Table = calls[window.step_rows(calls["begin"]) >= 0]
     return inside
@@ -203,7 +205,8 @@ def _bytes(calls: Table) -> Table:
 
 
 def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[CallSite, ...]:
-    """One row per line and kind of call, in runs with hooks per operation too; all threads, the most seconds first."""
+    """Return one row per line and kind of call, in runs with hooks per operation too; all threads, the most seconds
+    first."""
     if not len(window):
         return ()
     calls = calls_in_steps(run, window)
@@ -250,13 +253,13 @@ _WORD: Final = re.compile(r"[a-z]{1,20}")
 
 
 def counted_unit(info: RunInfo) -> str:
-    """The unit that the steps of a program count: tokens, or the one that it states."""
+    """Return the unit that the steps of a program count: tokens, or the one that it states."""
     unit = info.facts.get("unit")
     return unit if isinstance(unit, str) and _WORD.fullmatch(unit) else TOKENS
 
 
 def throughput(window: Window, unit: str = TOKENS) -> dict[str, Measure]:
-    """The measures of step boundaries. The interval of step_time takes steps as independent.
+    """Return the measures of step boundaries. The interval of step_time takes steps as independent.
 
     :param unit: what steps count.
     """
@@ -290,7 +293,7 @@ _DIFFERENT: Final = 0.75
 
 
 def batch_curve(run: Run, window: Window) -> BatchCurve | None:
-    """A line through the times of steps with batches of two sizes, the most frequent one and another.
+    """Return a line through the times of steps with batches of two sizes, the most frequent one and another.
 
     None where hooks counted no items, or requests for batches end the steps: the step of the last batch of an epoch
     then has what follows the epoch too. No line where the program requests each batch in the step before its own, as
@@ -333,14 +336,14 @@ def batch_curve(run: Run, window: Window) -> BatchCurve | None:
 
 
 def _median(seconds: Floats) -> tuple[float, float, float]:
-    """The median of a sample with its interval of about 95%, by order statistics."""
+    """Return the median of a sample with its interval of about 95%, by order statistics."""
     ordered, n = np.sort(seconds), len(seconds)
     low = max(0, int(np.floor(n / 2 - 0.98 * np.sqrt(n))))
     return float(np.median(ordered)), float(ordered[low]), float(ordered[n - 1 - low])
 
 
 def _line(size: float, time: tuple[float, float, float], other: float, there: tuple[float, float, float]) -> BatchCurve:
-    """The line through two points, with the interval of where it begins."""
+    """Return the line through two points, with the interval of where it begins."""
 
     def fixed(at_size: float, at_other: float) -> float:
         return at_size - (at_size - at_other) * size / (size - other)

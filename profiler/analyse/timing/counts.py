@@ -63,8 +63,8 @@ class CountedPeriod:
     """The numbers of the lines."""
 
     def span_of(self, sites: npt.ArrayLike, moments: npt.ArrayLike) -> Indices:
-        """The span to which each row belongs; -1: it does not belong to the period. A span holds what is behind its
-        begin, up to its end. What lies outside belongs to the next span, where its line belongs to the period."""
+        """Return the span to which each row belongs; -1: it does not belong to the period. A span holds what is behind
+        its begin, up to its end. What lies outside belongs to the next span, where its line belongs to the period."""
         at = times(moments)
         span = np.searchsorted(self.spans.begin, at, "left") - 1
         span = np.where((span >= 0) & (at <= np.append(self.spans.end, 0)[span]), span, -1)
@@ -73,13 +73,13 @@ class CountedPeriod:
 
 
 def startup(run: Run, window: Window) -> CountedPeriod:
-    """The time until the first step ended."""
+    """Return the time until the first step ended."""
     return CountedPeriod(STARTUP, union([-1], [_steps(run, window)["end"].min()]))
 
 
 def periods(run: Run, window: Window) -> tuple[CountedPeriod, ...]:
-    """What is counted apart from steps, until the last step ended. What lies in several periods belongs to the first
-    one: a checkpoint that an evaluation makes is no part of the evaluation.
+    """Return what is counted apart from steps, until the last step ended. What lies in several periods belongs to the
+    first one: a checkpoint that an evaluation makes is no part of the evaluation.
 
     Lines are known only in programs that are counted by line.
     """
@@ -101,7 +101,7 @@ def periods(run: Run, window: Window) -> tuple[CountedPeriod, ...]:
 
 
 def owners(sites: npt.ArrayLike, moments: Indices, of: Sequence[CountedPeriod]) -> tuple[Indices, Indices]:
-    """The period to which each row belongs, and its span; -1: it belongs to none.
+    """Return the period to which each row belongs, and its span; -1: it belongs to none.
 
     :param sites: the number of the line of each row; -1: its line does not matter.
     """
@@ -125,7 +125,7 @@ def span_weights(rows: Table, span: Indices) -> npt.NDArray[np.float64]:
 
 
 def lines_of_checkpoints(run: Run, window: Window) -> Table:
-    """The calls that tell the lines which made checkpoints until the last step ended."""
+    """Return the calls that tell the lines which made checkpoints until the last step ended."""
     calls = named_rows(run, thread_rows(run.calls, window), LINE_OF[_REGION])
     rows: Table = calls[calls["begin"] < window.end[-1]]
     return rows
@@ -135,8 +135,8 @@ def lines_of_checkpoints(run: Run, window: Window) -> Table:
 
 
 def _evaluations(run: Run, window: Window) -> Intervals:
-    """The time in which a module is in evaluation mode and nothing is trained, and other work without gradients that
-    few steps do, where it is counted that a model ran."""
+    """Return the time in which a module is in evaluation mode and nothing is trained, and other work without gradients
+    that few steps do, where it is counted that a model ran."""
     rows = thread_rows(run.stages, window)
     rows = rows[np.argsort(rows["begin"], kind="stable")]
     begins, ends, opened = list[int](), list[int](), dict[int, int]()
@@ -174,13 +174,13 @@ def _chosen(spans: Intervals, chosen: Mask) -> Intervals:
 
 
 def _within(moments: Indices, spans: Intervals) -> Mask:
-    """Which spans contain any of these moments, which ascend."""
+    """Return which spans contain any of these moments, which ascend."""
     inside: Mask = np.searchsorted(moments, spans.end, "right") > np.searchsorted(moments, spans.begin, "right")
     return inside
 
 
 def _without(spans: Intervals, moments: Indices) -> Intervals:
-    """The spans that contain none of these moments."""
+    """Return the spans that contain none of these moments."""
     return _chosen(spans, ~_within(np.sort(moments), spans))
 
 
@@ -188,8 +188,8 @@ def _without(spans: Intervals, moments: Indices) -> Intervals:
 
 
 def _savers(run: Run, window: Window, checkpoints: Intervals) -> frozenset[int]:
-    """The numbers of the lines that do nothing but make a checkpoint: a copy of the parameters to the CPU belongs to
-    the checkpoint for which it is made.
+    """Return the numbers of the lines that do nothing but make a checkpoint: a copy of the parameters to the CPU
+    belongs to the checkpoint for which it is made.
 
     Of each function that was on the stack, from the innermost one to the first that may leave the checkpoint out, these
     are the lines that run only with it, if they count nothing in a step without a checkpoint, and run no model: neither
@@ -241,7 +241,7 @@ def _callers(run: Run, window: Window) -> Iterator[tuple[int, set[int]]]:
 
 
 def _imports(run: Run, window: Window) -> frozenset[int]:
-    """The numbers of lines that import, and of the code of modules that ran in one step only."""
+    """Return the numbers of lines that import, and of the code of modules that ran in one step only."""
     ends = times(_steps(run, window)["end"])
     steps: dict[str, set[int]] = {}
     for sites, at in _sites(run, window):
@@ -257,7 +257,7 @@ def _imports(run: Run, window: Window) -> frozenset[int]:
 
 
 def _sites(run: Run, window: Window) -> Iterator[tuple[Indices, Indices]]:
-    """The lines of the counts and of the calls of the process, by number, with the times at which they ran."""
+    """Yield the lines of the counts and of the calls of the process, by number, with the times at which they ran."""
     for table, column, others in ((run.counts, "time", LASTING), (run.calls, "end", (CallKind.OTHER,))):
         rows = process_rows(table, window)
         rows = rows[(rows["site"] >= 0) & ~np.isin(rows["kind"], others)]
@@ -270,7 +270,7 @@ def _function(run: Run, number: int) -> Function:
 
 
 def _steps(run: Run, window: Window) -> Table:
-    """All steps of the thread, also those that are not counted, in the order of time."""
+    """Return all steps of the thread, also those that are not counted, in the order of time."""
     rows = thread_rows(run.steps, window)
     steps: Table = rows[np.argsort(rows["begin"], kind="stable")]
     return steps
@@ -311,7 +311,7 @@ Steps = dict[int, npt.NDArray[np.int64]]
 
 
 def run_counts(run: Run, label: str = "") -> RunCounts:
-    """The counts of every line with what a report tells about the run.
+    """Return the counts of every line with what a report tells about the run.
 
     :param label: name of the side of a comparison.
     """
@@ -319,7 +319,8 @@ def run_counts(run: Run, label: str = "") -> RunCounts:
 
 
 def site_counts(run: Run) -> tuple[SiteCount, ...]:
-    """The counts of every line, by kind and the most frequent first; its file is relative to the project's folder.
+    """Return the counts of every line, by kind and the most frequent first; its file is relative to the project's
+    folder.
 
     Of several ranks, a step is one step of one rank. Events after the last step are not counted: a program that is
     stopped ends within a step. Processes without steps, such as a loader's workers, are not counted where others step.
@@ -357,7 +358,7 @@ def site_counts(run: Run) -> tuple[SiteCount, ...]:
 
 
 def _events(run: Run, ends: Steps, frames: npt.NDArray[np.int64]) -> Table:
-    """Everything that was counted, with the number of its step in its process.
+    """Return everything that was counted, with the number of its step in its process.
 
     :param frames: the number of the line of a library, of each call; -1: none.
     """
@@ -398,7 +399,7 @@ def _without_lower_peaks(rows: Table) -> Table:
 
 
 def _by_key(rows: Table) -> Iterator[Table]:
-    """The rows of each kind, name and line."""
+    """Yield the rows of each kind, name and line."""
     rows = rows[np.lexsort([rows[column] for column in reversed(_KEY)])]
     changed = np.zeros(max(0, len(rows) - 1), np.bool_)
     for column in _KEY:
@@ -408,7 +409,7 @@ def _by_key(rows: Table) -> Iterator[Table]:
 
 
 def _sums(rows: Table, column: str, steps: int) -> npt.NDArray[np.int64]:
-    """The sum of a column in each step after the first one."""
+    """Return the sum of a column in each step after the first one."""
     sums = np.zeros(steps + 1, np.int64)
     np.add.at(sums, rows["step"], rows[column])
     return sums[1:steps]

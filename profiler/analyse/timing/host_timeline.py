@@ -98,7 +98,7 @@ OPERATOR: Final = "operator "
 
 
 def region_category(name: str, device: str = "") -> str:
-    """Host category of a region of this name; `device` is what the program states that it runs on."""
+    """Return the host category of a region of this name; `device` is what the program states that it runs on."""
     if name.startswith(OPERATOR):
         return "compute" if device == "cpu" else "framework"
     return REGION_CATEGORIES.get(name.strip().lower(), "python")
@@ -160,7 +160,7 @@ def thread_timeline(run: Run, regions: Table, calls: Table) -> HostTimeline:
 
 
 def _is_sync_of_checkpoint(run: Run, regions: Table, category: Indices) -> npt.NDArray[np.bool_]:
-    """Which regions are waits for the disk within a region of a checkpoint, such as torch.distributed's own."""
+    """Return which regions are waits for the disk within a region of a checkpoint, such as torch.distributed's own."""
     begin, end = times(regions["begin"]), times(regions["end"])
     is_sync = np.array([name == FSYNC for name in run.names] or [False])[regions["name"]]
     checkpoint = category == CODE["checkpoint"]
@@ -186,7 +186,8 @@ _Value = TypeVar("_Value", np.bool_, np.int64)
 
 
 def full_timeline(run: Run, window: Window) -> HostTimeline:
-    """What the host was doing: in a recorded run its stepping thread, in a trace all threads that drive the device."""
+    """Return what the host was doing: in a recorded run its stepping thread, in a trace all threads that drive the
+    device."""
     if not run.is_trace:
         return host_timeline(run, window)
     regions, calls = process_rows(run.regions, window), process_rows(run.calls, window)
@@ -199,7 +200,7 @@ def full_timeline(run: Run, window: Window) -> HostTimeline:
 
 
 def _driving_threads(run: Run, regions: Table, calls: Table, stepping: int) -> Sequence[int]:
-    """The other threads that submit work, those with most calls first; on a CPU those with operators."""
+    """Return the other threads that submit work, those with most calls first; on a CPU those with operators."""
     if device_kind(run) == "cpu":
         rows = regions[is_operator(run, regions)]
     else:
@@ -209,7 +210,7 @@ def _driving_threads(run: Run, regions: Table, calls: Table, stepping: int) -> S
 
 
 def _trace_thread(run: Run, regions: Table, calls: Table) -> HostTimeline:
-    """The timeline of one thread, with the categories of its Python frames and with sites."""
+    """Return the timeline of one thread, with the categories of its Python frames and with sites."""
     own = thread_timeline(run, regions, calls)
     sites = {site: number for number, site in enumerate(run.sites)}
     by_name = [_name_category(name) or region_category(name, device_kind(run)) for name in run.names]
@@ -233,13 +234,14 @@ def _trace_thread(run: Run, regions: Table, calls: Table) -> HostTimeline:
 
 
 def is_operator(run: Run, regions: Table) -> npt.NDArray[np.bool_]:
-    """Which of these regions are torch operators of a foreign trace."""
+    """Return which of these regions are torch operators of a foreign trace."""
     by_name = np.array([name.startswith(OPERATOR) for name in run.names] or [False])
     return np.asarray(by_name[regions["name"]])
 
 
 def memory_fills(run: Run, window: Window) -> tuple[float, float]:
-    """Seconds per step in which a device only fills new memory, on a CPU the stepping thread, and fills per step."""
+    """Return the seconds per step in which a device only fills new memory, on a CPU the stepping thread, and fills per
+    step."""
     regions = named_rows(run, process_rows(run.regions, window), MEMORY_FILL)
     regions = regions[window.step_rows(regions["begin"]) >= 0] if len(window) else regions[:0]
     if not len(regions):
@@ -274,7 +276,7 @@ def _frame(name: str) -> Site | None:
 
 
 def _name_category(name: str) -> str:
-    """Category of a frame or of an annotation of torch's own; empty: none."""
+    """Return the category of a frame or of an annotation of torch's own; empty: none."""
     if name.startswith(_TORCH_ANNOTATIONS):
         return "framework"
     site = _frame(name)
@@ -288,7 +290,7 @@ def _name_category(name: str) -> str:
 
 
 def _yields(run: Run, own: HostTimeline, regions: Table) -> npt.NDArray[np.bool_]:
-    """Which segments of a thread may be a wait for another one: it is in autograd's engine, or nothing but an
+    """Return which segments of a thread may be a wait for another one: it is in autograd's engine, or nothing but an
     annotation of a stretch tells what it did."""
     has_frames = any(name.startswith(FRAME) for name in run.names)
 
@@ -317,7 +319,7 @@ def _innermost_value(regions: Table, values: Indices, chosen: npt.NDArray[np.boo
 
 
 def _filled(own: HostTimeline, other: HostTimeline) -> HostTimeline:
-    """`own`, with the events of another thread where it has none or may wait for that thread."""
+    """Return `own`, with the events of another thread where it has none or may wait for that thread."""
     assert own.yields is not None
     assert other.yields is not None
     assert own.site is not None

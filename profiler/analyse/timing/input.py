@@ -59,7 +59,7 @@ _Part = tuple[str, int, _Context]
 
 
 def input_parts(run: Run, window: Window) -> tuple[InputPart, ...]:
-    """Parts of the input's time, the most seconds first; empty where no loader, worker or tokenizer was seen."""
+    """Return the parts of the input's time, the most seconds first; none without a loader, worker or tokenizer."""
     if not len(window):
         return ()
     workers, sites = _workers(run, window), _RegionSites(run)
@@ -71,7 +71,7 @@ def input_parts(run: Run, window: Window) -> tuple[InputPart, ...]:
 
 
 def input_measures(run: Run, window: Window) -> dict[str, Measure]:
-    """`loader_workers`: how many there were at the same time; nothing where there were none."""
+    """Return `loader_workers`, how many there were at the same time; nothing where there were none."""
     workers = _workers(run, window)
     if not workers:
         return {}
@@ -82,7 +82,7 @@ def input_measures(run: Run, window: Window) -> dict[str, Measure]:
 
 
 def loader_use(run: Run, window: Window) -> LoaderUse | None:
-    """How the stepping thread uses its loaders; None where it has none."""
+    """Return how the stepping thread uses its loaders; None where it has none."""
     if not len(window):
         return None
     regions = thread_rows(run.regions, window)
@@ -105,8 +105,8 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
 
 
 def _busiest(run: Run, window: Window, workers: Iterable[_Worker]) -> float:
-    """The largest share of its time in which a worker makes batches, of those that exist for most of the steps; 0 where
-    a loader does not keep the order of its batches, and so does not wait for one worker."""
+    """Return the largest share of its time in which a worker makes batches, of those that exist for most of the steps;
+    0 where a loader does not keep the order of its batches, and so does not wait for one worker."""
     facts = run.info.facts.get("loaders")
     if isinstance(facts, Mapping) and not all(fact.get("in_order", True) for fact in facts.values()):
         return 0.0
@@ -121,8 +121,8 @@ def _busiest(run: Run, window: Window, workers: Iterable[_Worker]) -> float:
 
 
 def _waits_around_starts(run: Run, window: Window, workers: int) -> float:
-    """Seconds per step of the first request for a batch of each worker after each start of a loader, and of the last
-    request of each epoch, in which the loader ends workers that it does not keep."""
+    """Return the seconds per step of the first request for a batch of each worker after each start of a loader, and of
+    the last request of each epoch, in which the loader ends workers that it does not keep."""
     regions = thread_rows(run.regions, window)
     first, last = first_requests(run, regions, workers), _last_requests(run, window, regions)
     begin, end = (np.concatenate(times) for times in zip(first, last, strict=True))
@@ -131,7 +131,7 @@ def _waits_around_starts(run: Run, window: Window, workers: int) -> float:
 
 
 def _last_requests(run: Run, window: Window, regions: Table) -> tuple[Times, Times]:
-    """Begin and end of the requests for batches after which a loader had none."""
+    """Return the begin and end of the requests for batches after which a loader had none."""
     boundaries, requests = thread_rows(run.boundaries, window), named_rows(run, regions, "data")
     asked = np.sort(boundaries["time"][(boundaries["kind"] == BoundaryKind.LOADER) & (boundaries["flag"] == 1)])
     begin, order = np.sort(times(requests["begin"])), np.argsort(requests["begin"], kind="stable")
@@ -141,7 +141,7 @@ def _last_requests(run: Run, window: Window, regions: Table) -> tuple[Times, Tim
 
 
 def first_requests(run: Run, regions: Table, number: int) -> tuple[Times, Times]:
-    """Begin and end of the first requests for batches after each start of a loader.
+    """Return the begin and end of the first requests for batches after each start of a loader.
 
     :param regions: those of the thread that steps.
     :param number: how many after each start.
@@ -154,7 +154,7 @@ def first_requests(run: Run, regions: Table, number: int) -> tuple[Times, Times]
 
 
 def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:
-    """The settings of the loaders that hooks recorded, those in which the stepping thread is longest first."""
+    """Return the settings of the loaders that hooks recorded, those in which the stepping thread is longest first."""
     facts = run.info.facts.get("loaders")
     if not isinstance(facts, Mapping):
         return ()
@@ -182,8 +182,8 @@ def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:
 
 
 def _loader_times(run: Run, window: Window) -> dict[str, int]:
-    """Name of a loader -> ns in which the stepping thread is in it, by the boundaries at requests for batches: a wait
-    belongs to the last request before it, a start of a loader to the first one after it."""
+    """Map the name of a loader to the ns in which the stepping thread is in it, by the boundaries at requests for
+    batches: a wait belongs to the last request before it, a start of a loader to the first one after it."""
     boundaries = thread_rows(run.boundaries, window)
     requests = boundaries[boundaries["kind"] == BoundaryKind.LOADER]
     if not len(requests):
@@ -200,7 +200,8 @@ def _loader_times(run: Run, window: Window) -> dict[str, int]:
 
 
 def _mean_rate(run: Run, window: Window, workers: Iterable[_Worker], name: str) -> float | None:
-    """Seconds per second by which a cumulative sample of the workers' fetching threads, or processes, grows."""
+    """Return the seconds per second by which a cumulative sample of the workers' fetching threads, or processes,
+    grows."""
     rows = named_rows(run, run.samples, name)
     grown = passed = 0.0
     for worker in workers:
@@ -235,7 +236,7 @@ class _Worker:
     end: int
 
     def overlap(self, spans: Intervals) -> int:
-        """ns of `spans` in which it existed."""
+        """Return the ns of `spans` in which it existed."""
         return int(covered_within(spans, [self.begin], [self.end])[0])
 
 
@@ -262,7 +263,7 @@ def _workers(run: Run, window: Window) -> list[_Worker]:
 def _worker_sums(
     run: Run, window: Window, workers: Iterable[_Worker], sites: _RegionSites
 ) -> tuple[Mapping[_Part, int], int]:
-    """ns of each part, and ns in which the workers existed."""
+    """Return the ns of each part, and ns in which the workers existed."""
     sums = Counter[_Part]()
     wall_ns, spans = 0, window.spans
     for worker in workers:
@@ -305,7 +306,7 @@ def _main_sums(run: Run, window: Window, sites: _RegionSites, has_workers: bool)
 
 
 def _has_loader(run: Run, window: Window) -> bool:
-    """Whether a region `data` is a loader's: not where a program marks its steps, and hooks saw no loader."""
+    """Return whether a region `data` is a loader's: not where a program marks its steps, and hooks saw no loader."""
     is_marked = run.step is not None and run.step.kind is StepKind.MARKED
     if not is_marked or "package" not in run.info.facts:
         return True
@@ -326,7 +327,7 @@ class _ExclusiveTimes:
         self._group = group[self._segments.owner]
 
     def within(self, spans: Intervals) -> Mapping[tuple[str, int], int]:
-        """ns within `spans` by name and site (-1: unknown)."""
+        """Return the ns within `spans` by name and site (-1: unknown)."""
         cut = overlaps(self._segments.begin, self._segments.end, spans)
         sums = np.bincount(self._group[cut.left], cut.end - cut.begin, minlength=len(self._keys))
         regions = zip(self._keys.tolist(), sums.tolist(), strict=True)
@@ -345,7 +346,7 @@ class _RegionSites:
         }
 
     def find(self, rows: Table) -> Times:
-        """Site of each region of one thread: that of the last record of its name before it; -1: unknown."""
+        """Return the site of each region of one thread: that of the last record of its name before it; -1: unknown."""
         sites = np.full(len(rows), -1, np.int64)
         records = self._threads.get((int(rows["pid"][0]), int(rows["tid"][0])))
         for same_name in group_rows(records, "name") if records is not None else ():
@@ -359,9 +360,9 @@ _MAKING: Final = ("dataset", "dataset map", "collate")
 
 
 def making_waits(run: Run, window: Window, threads: Iterable[tuple[int, int]]) -> tuple[float, float] | None:
-    """The shares of the time in which these threads (process and thread) make batches that they wait for files, and
-    for sockets; None with too few samples. Time in which they wait for a core is not part of it: other programs would
-    make it longer."""
+    """Return the shares of the time in which these threads (process and thread) make batches that they wait for files,
+    and for sockets; None with too few samples. Time in which they wait for a core is not part of it: other programs
+    would make it longer."""
     files = sockets = whole = 0.0
     count = 0
     samples, regions = named_rows(run, run.samples, BLOCKED_IN), named_rows(run, run.regions, *_MAKING)

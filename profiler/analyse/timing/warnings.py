@@ -56,7 +56,8 @@ _COPIES: Final = (CallKind.H2D, CallKind.D2H)
 
 
 def run_warnings(run: Run, window: Window) -> tuple[Notice, ...]:
-    """What the tables of a run lack, how it ended, how steady its steps were, and what else ran on the machine."""
+    """Return what the tables of a run lack, how it ended, how steady its steps were, and what else ran on the
+    machine."""
     return (*_recording(run), *_steps(run, window))
 
 
@@ -150,7 +151,7 @@ def _busy_counter(run: Run, window: Window) -> Iterator[Notice]:
 
 
 def _waiting(calls: Table) -> npt.NDArray[np.bool_]:
-    """Which calls are syncs: those that blocked until the device finished, explicit or implied by a copy."""
+    """Return which calls are syncs: those that blocked until the device finished, explicit or implied by a copy."""
     copies = np.isin(calls["kind"], (*_COPIES, CallKind.D2D))
     return np.asarray((calls["kind"] == CallKind.SYNC) | (copies & (calls["blocked"] > 0)))
 
@@ -175,7 +176,8 @@ def _runtime_calls(runtime: Table, hooks: Table) -> Iterator[Notice]:
 
 
 def _within(inner: Table, outer: Table) -> npt.NDArray[np.bool_]:
-    """Which calls of `inner` have their middle in one of `outer` on the same thread. Those of `outer` do not nest."""
+    """Return which calls of `inner` have their middle in one of `outer` on the same thread. Those of `outer` do not
+    nest."""
     inside = np.zeros(len(inner), np.bool_)
     for tid, around in rows_by(outer, "tid").items():
         around, mine = np.sort(around, order="begin"), inner["tid"] == tid

@@ -20,12 +20,13 @@ _ARRAYS: Final = ("append", "concat", "concatenate", "hstack", "insert", "vstack
 
 
 def lines_above(costs: StepCosts, chosen: Callable[[LibraryFunction], bool]) -> tuple[LineCost, ...]:
-    """The user's lines above the functions that `chosen` selects, by the time in these. None of them calls another."""
+    """Return the user's lines above the functions that `chosen` selects, by the time in these. None of them calls
+    another."""
     return tuple(function.below for function in costs.analysis.library if chosen(function))
 
 
 def appended(site: Site) -> str:
-    """What a line replaces by a longer copy of it; empty where it does something else.
+    """Return what a line replaces by a longer copy of it; empty where it does something else.
 
     A model may join tensors in this way, as a DenseNet does: of tensors, only attributes count, and not in `forward`.
     """
@@ -66,13 +67,14 @@ def frame_costs(lines: tuple[LineCost, ...], category: str = "") -> dict[str, Co
 
 
 def own_work(lines: Iterable[LineCost]) -> dict[str, Cost]:
-    """What those of these lines compute that call hardly any operator of torch, by category."""
+    """Return what those of these lines compute that call hardly any operator of torch, by category."""
     work = frame_costs(tuple(line for line in lines if line.is_outside_torch))
     return {name: work[name] for name in ("compute", "python") if name in work and work[name].seconds > 0}
 
 
 def mostly_waits(line: LineCost) -> bool:
-    """Whether a line mostly waits, but for a core: what else it takes, as to start a program, goes with the wait."""
+    """Return whether a line mostly waits, but for a core: what else it takes, as to start a program, goes with the
+    wait."""
     waiting = line.categories.get("waiting", 0.0)
     own = line.seconds_per_step - sum(line.categories.get(name, 0.0) for name in NO_WORK)
     return waiting > MOST * own
@@ -111,9 +113,9 @@ _KINDS: Final = ("sync", "might_sync")
 
 
 def metric_lines(costs: StepCosts) -> tuple[tuple[LineCost, ...], float]:
-    """The lines with time in functions of libraries for metrics, and those that compute numbers without gradients which
-    the host reads, the most time first; and how many numbers it reads there per step. None where they take less than a
-    tenth of a step."""
+    """Return the lines with time in functions of libraries for metrics, and those that compute numbers without
+    gradients which the host reads, the most time first; and how many numbers it reads there per step. None where they
+    take less than a tenth of a step."""
     if costs.has_queue:
         return (), 0.0
     rows = [row for row in costs.analysis.operators if row.site is not None]
@@ -139,14 +141,15 @@ def metric_lines(costs: StepCosts) -> tuple[tuple[LineCost, ...], float]:
 
 
 def _uses_model(function: LibraryFunction) -> bool:
-    """Whether a function calls a module or trains one. Functions of modules that list parameters do neither."""
+    """Return whether a function calls a module or trains one. Functions of modules that list parameters do neither."""
     is_call = function.name.rpartition(".")[2] in ("_wrapped_call_impl", "_call_impl", "forward")
     return function.file.startswith(_TRAINING) or (is_call and function.file.startswith("torch/nn/modules/"))
 
 
 def _own_lines(costs: StepCosts, using: Collection[Site]) -> Iterator[LineCost]:
-    """Lines of the program that call operators without gradients, but for those that use the model or train it, or
-    whose results such lines use; those of simulators and optimizers of the program's own; and those of other rules.
+    """Yield the lines of the program that call operators without gradients, but for those that use the model or train
+    it, or whose results such lines use; those of simulators and optimizers of the program's own; and those of other
+    rules.
 
     :param using: the lines that use the model or train it.
     """
@@ -162,7 +165,8 @@ def _own_lines(costs: StepCosts, using: Collection[Site]) -> Iterator[LineCost]:
 
 
 def _is_needed(site: Site, scaled: Iterable[Site]) -> bool:
-    """Whether a line belongs to a simulator or an optimizer, makes a choice, or tells how much to scale gradients."""
+    """Return whether a line belongs to a simulator or an optimizer, makes a choice, or tells how much to scale
+    gradients."""
     functions = [site.function, *called_functions(site.source)]
     is_step = any(name.rpartition(".")[2] == "step" for name in functions)
     is_clipping = "grad" in site.source and any(_is_same_function(each, site) for each in scaled)
@@ -170,7 +174,7 @@ def _is_needed(site: Site, scaled: Iterable[Site]) -> bool:
 
 
 def _is_used(site: Site, using: Iterable[Site]) -> bool:
-    """Whether a line assigns what one of these lines of the same function uses."""
+    """Return whether a line assigns what one of these lines of the same function uses."""
     assigned = _names(site.source, ast.Store)
     return any(_is_same_function(site, each) and assigned & _names(each.source, ast.Load) for each in using)
 
@@ -189,9 +193,9 @@ def host_reads(costs: StepCosts) -> list[CallSite]:
 
 
 def lines_read(lines: Iterable[LineCost], calls: Collection[CallSite]) -> tuple[set[CallSite], list[LineCost]]:
-    """Which of the calls that read results are at some of these lines, and the lines that compute such results: they
-    have such a call, or one reads them a few lines below, or they have no operators of torch in a function that reads
-    results, such as a metric by NumPy."""
+    """Return which of the calls that read results are at some of these lines, and the lines that compute such results:
+    they have such a call, or one reads them a few lines below, or they have no operators of torch in a function that
+    reads results, such as a metric by NumPy."""
     reading: set[CallSite] = set()
     computing: list[LineCost] = []
     for line in lines:
@@ -208,7 +212,7 @@ def lines_read(lines: Iterable[LineCost], calls: Collection[CallSite]) -> tuple[
 
 
 def lines_of(costs: StepCosts, phase: Phase) -> list[LineCost]:
-    """The lines of a phase: those by which it is entered, and those of the function that they call."""
+    """Return the lines of a phase: those by which it is entered, and those of the function that they call."""
     own = {site.place for site in (phase.site, *phase.further) if site}
     return [
         line
@@ -218,11 +222,13 @@ def lines_of(costs: StepCosts, phase: Phase) -> list[LineCost]:
 
 
 def _is_same_function(call: Site, line: Site) -> bool:
-    """Whether a call is in the function of a line, of which a comprehension is an inner one before Python 3.12."""
+    """Return whether a call is in the function of a line, of which a comprehension is an inner one before Python
+    3.12."""
     functions = [site.function.partition(".<locals>.<")[0] for site in (call, line)]
     return call.is_in_file_of(line) and functions[0] == functions[1]
 
 
 def _names(source: str, context: type[ast.expr_context]) -> set[str]:
-    """The variables that a line of source uses, or assigns; none where the line is only a part of a statement."""
+    """Return the variables that a line of source uses, or assigns; none where the line is only a part of a
+    statement."""
     return {node.id for node in line_nodes(source) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}

@@ -66,10 +66,10 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
 
 
 def called_by_program(costs: StepCosts) -> list[OperatorLine]:
-    """The operators that neither a loader nor an optimizer calls. Some gradient functions are small only within torch,
-    and count as large: those of a line whose operators are mostly large, such as a recurrent network's, and where lines
-    are known those of none, which add up the gradient of each parameter. The few large ones of a loop of small
-    operators, such as one that adds up what the loop took from a tensor, go with the loop."""
+    """Return the operators that neither a loader nor an optimizer calls. Some gradient functions are small only within
+    torch, and count as large: those of a line whose operators are mostly large, such as a recurrent network's, and
+    where lines are known those of none, which add up the gradient of each parameter. The few large ones of a loop of
+    small operators, such as one that adds up what the loop took from a tensor, go with the loop."""
     rows = [row for row in costs.analysis.operators if not row.caller]
     has_lines = any(row.site for row in rows)
     is_small: dict[Site | None, bool] = {
@@ -99,7 +99,7 @@ def _is_mostly_small(row: OperatorLine) -> bool:
 
 
 def _small_seconds(rows: Sequence[OperatorLine], whole: float, computing: float) -> float:
-    """The seconds of small operators among those of a line, which takes `whole` to compute and to call."""
+    """Return the seconds of small operators among those of a line, which takes `whole` to compute and to call."""
     seconds = sum(row.seconds for row in rows)
     mostly = [row for row in rows if _is_mostly_small(row)]
     small = _small(mostly)
@@ -126,8 +126,8 @@ def called_from(parts: Mapping[Site, Mapping[str, Cost]], *names: str) -> dict[s
 
 
 def within_step(costs: StepCosts, claimed: Mapping[str, Cost]) -> dict[str, Cost]:
-    """What is claimed of the categories of calls. What exceeds one of them counts as another: samples tell Python from
-    computing at a line only roughly."""
+    """Return what is claimed of the categories of calls. What exceeds one of them counts as another: samples tell
+    Python from computing at a line only roughly."""
     fits, excess = dict[str, Cost](), NOTHING
     for name, cost in claimed.items():
         share = min(1.0, costs.cost(name).seconds / cost.seconds) if cost.seconds else 1.0

@@ -156,7 +156,8 @@ _ON_HOST: Final = frozenset({"device", "generator", "out", "pin_memory", None})
 
 
 def filled_on_device(source: str) -> str | None:
-    """The call that fills the tensor on the device, for a line such as `a = torch.zeros(4).to(device)`; else None."""
+    """Return the call that fills the tensor on the device, for a line such as `a = torch.zeros(4).to(device)`; else
+    None."""
     for node in line_nodes(source):
         match node:
             case ast.Call(
@@ -172,7 +173,7 @@ def filled_on_device(source: str) -> str | None:
 
 
 def _device(call: ast.Call, method: str) -> ast.expr | None:
-    """The device that a call of `to` or `cuda` names; None: none, or more than a device."""
+    """Return the device that a call of `to` or `cuda` names; None: none, or more than a device."""
     named = [keyword.value for keyword in call.keywords if keyword.arg == "device"]
     if any(keyword.arg not in ("device", "non_blocking") for keyword in call.keywords) or len(call.args) > 1:
         return None
@@ -251,7 +252,8 @@ OF_PINNED: Final = (
 
 
 def cure_of_copy(source: str) -> str | None:
-    """What helps where a line copies pageable memory that is hardly a batch, as far as its source tells; else None."""
+    """Return what helps where a line copies pageable memory that is hardly a batch, as far as its source tells; else
+    None."""
     for node in line_nodes(source):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Attribute() as tensor, attr="to" | "cuda")):
@@ -272,7 +274,7 @@ def _is_made(node: ast.AST) -> bool:
 
 
 def _copying(costs: StepCosts, *kinds: str) -> list[CallSite]:
-    """The calls that copy, those for which the host waits longest first."""
+    """Return the calls that copy, those for which the host waits longest first."""
     calls = (call for call in costs.analysis.call_sites if call.kind in kinds)
     return sorted(calls, key=lambda call: -call.blocked_per_step)
 

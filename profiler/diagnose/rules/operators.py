@@ -38,7 +38,7 @@ _CHECKS: Final = ("Distribution.__init__", "Distribution._validate_sample")
 
 
 def _calling_sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
-    """The lines that call most small operators, each a tenth of them or more."""
+    """Return the lines that call most small operators, each a tenth of them or more."""
     counts = Counter[Site]()
     for row in rows:
         if row.site is not None:
@@ -47,8 +47,8 @@ def _calling_sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
 
 
 def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
-    """What calls the operators, as far as the line with most small ones shows it: the cell of a recurrent network, a
-    method that changes tensors without gradients, or a comprehension."""
+    """Return what calls the operators, as far as the line with most small ones shows it: the cell of a recurrent
+    network, a method that changes tensors without gradients, or a comprehension."""
     site = next(iter(_calling_sites(rows)), None)
     if site is None:
         return {}
@@ -116,7 +116,7 @@ of a million (torch 2.13, one core of an EPYC)."""
 
 
 def _optimizer(costs: StepCosts) -> dict[str, Any] | None:
-    """The only optimizer, where a fused one can do the same."""
+    """Return the only optimizer, where a fused one can do the same."""
     optimizers = costs.fact("optimizers")
     if not isinstance(optimizers, list) or len(optimizers) != 1:
         return None
@@ -126,7 +126,7 @@ def _optimizer(costs: StepCosts) -> dict[str, Any] | None:
 
 
 def _has_fused(version: str) -> bool:
-    """Whether this version of torch has fused optimizers for the CPU."""
+    """Return whether this version of torch has fused optimizers for the CPU."""
     numbers = version.split(".")[:2]
     return all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) >= (2, 4)
 
@@ -371,8 +371,8 @@ _COPIES: Final = frozenset(("cat", "clone", "contiguous", "hstack", "repeat", "s
 
 
 def _allocating_sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
-    """The lines that compute most, as many as must hold most of this time, since samples do not tell the kernel's time.
-    Where those are too many, the lines that call functions which copy."""
+    """Return the lines that compute most, as many as must hold most of this time, since samples do not tell the
+    kernel's time. Where those are too many, the lines that call functions which copy."""
     lines = sorted(costs.analysis.lines, key=lambda line: -line.categories.get("compute", 0.0))
     elsewhere = costs.cost("compute").seconds
     for number, line in enumerate(lines[:MAX_SITES], 1):

@@ -102,7 +102,7 @@ _FLUSHES: Final = frozenset(("flush", "fsync", "fdatasync"))
 
 
 def _lines_by_hand(costs: StepCosts, sites: tuple[Site, ...]) -> list[LineCost]:
-    """The lines that write an object to a file by a function of _WRITES, and those that flush a file in the same
+    """Return the lines that write an object to a file by a function of _WRITES, and those that flush a file in the same
     function, or in one of these other `sites` that write checkpoints."""
     if costs.has_queue:
         return []
@@ -200,8 +200,8 @@ _OTHERS: Final = ("waiting", "compute", "python", "framework")
 
 
 def with_stage_cost(costs: StepCosts, stage: Stage, claimed: Mapping[str, Cost]) -> dict[str, Cost]:
-    """What is claimed for a stage that some steps have, with the rest of the time that these steps take more than
-    others, where that is less than what is claimed: steps with a stage may do other work, too."""
+    """Return what is claimed for a stage that some steps have, with the rest of the time that these steps take more
+    than others, where that is less than what is claimed: steps with a stage may do other work, too."""
     whole, known = costs.analysis.stage_costs.get(stage), total_seconds(claimed)
     if whole is None or costs.has_queue or not known < whole.low or known < MOST * whole.seconds:
         return dict(claimed)
@@ -211,21 +211,22 @@ def with_stage_cost(costs: StepCosts, stage: Stage, claimed: Mapping[str, Cost])
 
 
 def checkpoint_sites(costs: StepCosts) -> tuple[Site, ...]:
-    """The lines that write most of the checkpoints; also where that is little beside what else is done for them."""
+    """Return the lines that write most of the checkpoints; also where that is little beside what else is done for
+    them."""
     written = [line for line in costs.analysis.lines if line.categories.get("checkpoint")]
     written.sort(key=lambda line: -line.categories["checkpoint"])
     return costs.sites("checkpoint") or largest_sites(line.site for line in written)
 
 
 def work_values(costs: StepCosts, calls: str) -> dict[str, str | None]:
-    """The name of the function that does work, and again where that is a validation in no evaluation mode."""
+    """Return the name of the function that does work, and again where that is a validation in no evaluation mode."""
     name = f"{calls}()" if calls else None
     is_validation = _VALIDATION.search(calls.rpartition(".")[2]) and costs.phase(Stage.EVALUATION) is None
     return {"calls": name, "validation": name if is_validation else None}
 
 
 def other_spikes(costs: StepCosts) -> Spikes | None:
-    """The regular long steps, where samples tell the line of their work, and it is no stage of another rule."""
+    """Return the regular long steps, where samples tell the line of their work, and it is no stage of another rule."""
     spikes = costs.analysis.spikes
     if spikes is None or not spikes.every or not spikes.lines or costs.has_queue:
         return None
@@ -235,14 +236,15 @@ def other_spikes(costs: StepCosts) -> Spikes | None:
 
 
 def extra_seconds(costs: StepCosts, spikes: Spikes) -> float:
-    """What long steps take more than others, per step of all, without their part of the waits for a core."""
+    """Return what long steps take more than others, per step of all, without their part of the waits for a core."""
     parts = spikes.categories or {name: cost.seconds for name, cost in costs.categories.items()}
     whole, waits = sum(parts.values()), sum(parts.get(name, 0.0) for name in CORELESS_CATEGORIES)
     return spikes.share * costs.seconds * (1.0 - waits / whole if whole else 1.0)
 
 
 def checkpoint_costs(costs: StepCosts) -> dict[str, Cost]:
-    """What regular long steps take more, where that is mostly a checkpoint or calls the function that writes it."""
+    """Return what regular long steps take more, where that is mostly a checkpoint or calls the function that writes
+    it."""
     spikes, sites = costs.analysis.spikes, checkpoint_sites(costs)
     if spikes is None or not spikes.every or not sites or costs.has_queue:
         return {}

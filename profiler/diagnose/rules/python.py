@@ -29,7 +29,7 @@ _ENVIRONMENTS: Final = ("gymnasium/", "gym/", "pettingzoo/", "dm_control/")
 
 
 def _comprehension(sites: Sequence[Site]) -> str | None:
-    """The comprehension in the first line that computes its items, as its text; None: there is none."""
+    """Return the comprehension in the first line that computes its items, as its text; None: there is none."""
     for node in line_nodes(sites[0].source) if sites else ():
         if isinstance(node, ast.ListComp | ast.GeneratorExp):
             computing = (ast.BinOp, ast.Compare, ast.Subscript)
@@ -39,8 +39,9 @@ def _comprehension(sites: Sequence[Site]) -> str | None:
 
 
 def _computing_of_loops(costs: StepCosts) -> Cost | None:
-    """What seems to be computing at lines of Python that call hardly any operator: samples tell the two apart only for
-    all lines together. Nothing where most of Python's time is collecting garbage, at lines that are not known."""
+    """Return what seems to be computing at lines of Python that call hardly any operator: samples tell the two apart
+    only for all lines together. Nothing where most of Python's time is collecting garbage, at lines that are not
+    known."""
     if costs.has_queue or costs.collecting >= MOST * costs.cost("python").seconds:
         return None
     lines = [
@@ -54,7 +55,7 @@ def _computing_of_loops(costs: StepCosts) -> Cost | None:
 
 
 def _is_of_library(costs: StepCosts, site: Site) -> bool:
-    """Whether a line starts the loop of a library, as `trainer.fit()` does, or steps an environment of one."""
+    """Return whether a line starts the loop of a library, as `trainer.fit()` does, or steps an environment of one."""
     line = next((line for line in costs.analysis.lines if line.site == site), None)
     if line is None:
         return False
@@ -186,7 +187,7 @@ def garbage_collection(costs: StepCosts) -> Claim | None:
 
 
 def _is_within(line: Site, hook: Site) -> bool:
-    """Whether a line is one of a hook, or of a function within it; only their lines tell lambdas apart."""
+    """Return whether a line is one of a hook, or of a function within it; only their lines tell lambdas apart."""
     is_inner = line.function.startswith(f"{hook.function}.<locals>.")
     if hook.function.endswith("<lambda>") and line.line != hook.line:
         return False
@@ -221,7 +222,8 @@ _WAITS: Final = (ThreadState.LOCK, ThreadState.NETWORK, ThreadState.CHILD, Threa
 
 
 def _main_line(holder: ThreadActivity) -> Site | None:
-    """The line at which a thread most often runs or is ready to run; None unless its function has most of this time."""
+    """Return the line at which a thread most often runs or is ready to run; None unless its function has most of this
+    time."""
     if not holder.lines:
         return holder.site if holder.share_at_site > MOST else None
     shares = [(line.share * _running_part(line), line.site) for line in holder.lines]
@@ -237,7 +239,7 @@ def _running_part(line: LineCost) -> float:
 
 
 def gil_holder(analysis: Analysis) -> ThreadActivity | None:
-    """The thread beside the main one that held the GIL most; None where no window saw one hold it."""
+    """Return the thread beside the main one that held the GIL most; None where no window saw one hold it."""
     main = next((thread for thread in analysis.threads if thread.tid == thread.pid), None)
     others = [thread for thread in analysis.threads if main and thread.pid == main.pid and thread is not main]
     holder = max(others, key=lambda thread: thread.gil or 0.0, default=None)

@@ -63,8 +63,8 @@ def gradient_sync_in_accumulation(costs: StepCosts) -> Claim | None:
 
 
 def forward_before(costs: StepCosts, backward: Site) -> Site | None:
-    """The line that calls the model for a backward pass: it decides whether gradients are synchronized, so the change
-    begins there."""
+    """Return the line that calls the model for a backward pass: it decides whether gradients are synchronized, so the
+    change begins there."""
     cells = costs.analysis.ledger.of(Period.STEPS) if costs.analysis.ledger else ()
     lines = {place for cell in cells if cell.activity == "forward" for place in cell.lines}
     number = max((number for file, number in lines if file == backward.file and number < backward.line), default=0)

@@ -34,7 +34,8 @@ from profiler.run.tables import MADE_BY, MEMORY_FILL, OPERATORS, SETTINGS
 
 
 def setting_line(costs: StepCosts, name: str) -> tuple[Site, ...]:
-    """The line that changes a setting, such as `threads` (`profiler.agent.hooks.settings`); nothing if not known."""
+    """Return the line that changes a setting, such as `threads` (`profiler.agent.hooks.settings`); nothing if not
+    known."""
     lines = costs.fact(SETTINGS)
     return (Site.from_fact(lines[name]),) if isinstance(lines, Mapping) and name in lines else ()
 
@@ -151,7 +152,7 @@ def profiler_left_on(costs: StepCosts) -> Claim | None:
 
 
 def _own_waits(costs: StepCosts) -> dict[str, Cost]:
-    """The waits for a core, at most as long as other threads and processes of the program run."""
+    """Return the waits for a core, at most as long as other threads and processes of the program run."""
     claimed, cpu = take(costs, *CORELESS_CATEGORIES), costs.analysis.value("host_cpu")
     if cpu is None or "core" not in claimed:
         return claimed
@@ -177,7 +178,7 @@ class _Excess(NamedTuple):
 
     @property
     def is_any(self) -> bool:
-        """Whether there are fewer cores, to the nearest whole one."""
+        """Return whether there are fewer cores, to the nearest whole one."""
         return self.threads > round(self.cores)
 
 

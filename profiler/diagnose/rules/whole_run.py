@@ -25,19 +25,19 @@ MUCH: Final = 0.2
 
 
 def stage_seconds(costs: StepCosts, *stages: Stage) -> tuple[float, float]:
-    """Seconds of these stages, and their share of the run."""
+    """Return the seconds of these stages, and their share of the run."""
     chosen = [time for time in costs.analysis.stages if time.stage in stages]
     return sum(time.seconds for time in chosen), sum(time.share for time in chosen)
 
 
 def share_of_run(costs: StepCosts, seconds: float) -> float:
-    """The share of the run that these seconds are; 0: its length is not known."""
+    """Return the share of the run that these seconds are; 0: its length is not known."""
     info = costs.analysis.info
     return min(1.0, seconds / (info.end - info.begin) * 1e9) if info.begin and info.end else 0.0
 
 
 def period_sites(costs: StepCosts, period: Period) -> tuple[Site, ...]:
-    """The lines that take most of a period in which no step is measured."""
+    """Return the lines that take most of a period in which no step is measured."""
     lines = next((each.lines for each in costs.analysis.startup_teardown if each.period is period), ())
     return tuple(line.site for line in lines[:MAX_SITES])
 
@@ -163,13 +163,14 @@ _PHASES: Final = {
 
 
 def _are_growing(usual: Quartiles) -> bool:
-    """Whether these times grow from third to third, and most of the last ones are longer than most of the first."""
+    """Return whether these times grow from third to third, and most of the last ones are longer than most of the
+    first."""
     (_, begin, first_high), (_, middle, _), (last_low, end, _) = usual
     return end >= _GROWS * begin and _GOES_ON * begin <= middle <= end / _GOES_ON and last_low > first_high
 
 
 def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
-    """The times of this phase, and the line that grows, else the function.
+    """Return the times of this phase, and the line that grows, else the function.
 
     All other lines together must take less than the phase has grown by.
     """

@@ -37,7 +37,7 @@ _COMPILED: Final = "/torchinductor_"
 
 
 def read_run(path: Path) -> Run:
-    """The trace at `path` as a run of level full.
+    """Return the trace at `path` as a run of level full.
 
     :raises ProfilerError: it cannot be read, or is no trace of torch's profiler.
     """
@@ -79,7 +79,7 @@ def read_run(path: Path) -> Run:
 
 
 def _info(path: Path, trace: Trace, steps: Table) -> RunInfo:
-    """The manifest of a trace, which does not contain the program's command."""
+    """Return the manifest of a trace, which does not contain the program's command."""
     begin, end = int(steps["begin"].min()), int(steps["end"].max())
     facts = {name: _distributed(trace.meta, name) for name in ("rank", "world_size")}
     return RunInfo(
@@ -101,7 +101,7 @@ def _info(path: Path, trace: Trace, steps: Table) -> RunInfo:
 
 
 def _devices(trace: Trace) -> tuple[Mapping[str, Any], ...]:
-    """The devices with activity, or all devices if none has any; old traces only have their numbers."""
+    """Return the devices with activity, or all devices if none has any; old traces only have their numbers."""
     used = sorted({event.device for event in trace.device})
     listed = trace.meta.get("deviceProperties")
     listed = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
@@ -119,7 +119,8 @@ def _devices(trace: Trace) -> tuple[Mapping[str, Any], ...]:
 
 
 def _distributed(meta: Mapping[str, Any], name: str) -> int | None:
-    """The rank of the traced process, or the number of ranks (world_size); None where the trace does not tell it."""
+    """Return the rank of the traced process, or the number of ranks (world_size); None where the trace does not tell
+    it."""
     distributed = meta.get("distributedInfo")
     value = distributed.get(name) if isinstance(distributed, dict) else None
     return value if fits(value, Rank) else None
@@ -129,14 +130,14 @@ def _distributed(meta: Mapping[str, Any], name: str) -> int | None:
 
 
 def _is_generic(file: str) -> bool:
-    """Whether a file of a frame belongs to Python, torch or another package that works for any program."""
+    """Return whether a file of a frame belongs to Python, torch or another package that works for any program."""
     if file.startswith(("/", "<")):
         return _COMPILED in file or file.startswith("<")
     return re.split(r"[/.]", file, maxsplit=1)[0] in _GENERIC
 
 
 def _sites(frames: Iterable[OnHost]) -> dict[Site, int]:
-    """A number for each function of the program, or of a library that is not generic."""
+    """Return a number for each function of the program, or of a library that is not generic."""
     numbers: dict[Site, int] = {}
     for name in dict.fromkeys(event.name for event in frames):
         match = _FRAME.match(name)

@@ -65,7 +65,7 @@ def with_trace(source: Source, folder: Path) -> Source:
 
 
 def clock_pairs(facts: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The pairs (our clock, time of day) from both ends of a trace, out of the facts of its process.
+    """Return the pairs (our clock, time of day) from both ends of a trace, out of the facts of its process.
 
     :raises ProfilerError: they are missing.
     """
@@ -130,7 +130,7 @@ def outside_traces(run: Run, sources: Iterable[Source]) -> Run:
 
 
 def _touched(run: Run, source: Source, name: str) -> npt.NDArray[np.bool_]:
-    """The steps of a process within the window of torch's profiler that the fact `name` describes."""
+    """Return the steps of a process within the window of torch's profiler that the fact `name` describes."""
     fact = source.facts.get(name)
     if not isinstance(fact, Mapping) or not isinstance(fact.get("began"), int):
         return np.zeros(len(run.steps), np.bool_)
@@ -144,7 +144,8 @@ _ROW: Final = np.dtype([(name, "<i8") for name in ("begin", "end", "pid", "tid",
 
 
 def read_traced(path: Path) -> Traced | None:
-    """The operators of every trace in the run at `path`, a directory or a .zip of one; None if it has no trace."""
+    """Return the operators of every trace in the run at `path`, a directory or a .zip of one; None if it has no
+    trace."""
     with _directory(path) as folder:
         files = sorted(folder.glob(f"*/{TRACE_FILE}")) if folder.is_dir() else []
         return _read_files(files) if files else None
@@ -180,7 +181,7 @@ def _name(file: Path) -> str:
 
 
 def _operators(file: Path, source: Source, numbers: dict[str, int]) -> Table:
-    """The operators of one process, on the run's clock.
+    """Return the operators of one process, on the run's clock.
 
     :raises ProfilerError: the trace is damaged, or nothing ties its clock to the run's.
     """
