@@ -200,15 +200,7 @@ MUST_BE_EQUAL: Final[Mapping[str, str]] = {
 """Fact that a program states through marks.describe -> why sides that differ in it are not comparable."""
 
 _TEXT_FACTS: Final = ("preset", "tokens_per_chunk", "samples_per_chunk", "corpus", "corpus_sha256", "tokenizer", "seed")
-_SWEEP_FACTS: Final = (
-    "methods",
-    "seeds",
-    "teacher_ranks",
-    "student_dims",
-    "sequence_length",
-    "measurements",
-    "budget",
-)
+_SWEEP_FACTS: Final = ("methods", "seeds", "teacher_ranks", "student_dims", "sequence_length", "measurements", "budget")
 """Facts of programs that train on text, and of sweeps: one that states facts of one kind need not state the other's."""
 _SWEEP_ONLY: Final = (*_SWEEP_FACTS, "unit")
 """Any program may count other things than tokens: that alone makes no sweep."""

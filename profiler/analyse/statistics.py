@@ -36,7 +36,7 @@ def student_t(degrees: int) -> float:
 
 @cache
 def f_quantile(degrees: int, other_degrees: int) -> float:
-    """Return the one-sided quantile of the ratio of two variances of normal values; it stays below with `CONFIDENCE`."""
+    """Return the one-sided quantile of the ratio of two variances of normal values, which `CONFIDENCE` stay below."""
     from scipy.special import fdtri
 
     return float(fdtri(degrees, other_degrees, CONFIDENCE))

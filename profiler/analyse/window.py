@@ -180,11 +180,7 @@ def device_window(run: Run, window: Window) -> Window:
         return window
     steps = steps[np.argsort(steps["begin"], kind="stable")]
     return Window(
-        window.pid,
-        window.tid,
-        steps,
-        np.maximum(times(steps["begin"]), begin),
-        np.minimum(times(steps["end"]), end),
+        window.pid, window.tid, steps, np.maximum(times(steps["begin"]), begin), np.minimum(times(steps["end"]), end)
     )
 
 

@@ -118,10 +118,7 @@ def too_few_workers(costs: StepCosts) -> Claim | None:
 @rule(
     "needless-workers",
     "Workers make batches that the training process could make in less time",
-    (
-        "Making a batch takes {made:time}, getting it from a worker {batch:time}.",
-        "A batch has {batch_size:n item}.",
-    ),
+    ("Making a batch takes {made:time}, getting it from a worker {batch:time}.", "A batch has {batch_size:n item}."),
     "Make the batches in the training process, or use larger batches.",
     code="{loader:assignment}DataLoader(..., num_workers=0)",
     knock_out=KnockOut.SETTINGS,

@@ -74,10 +74,7 @@ of which each takes a third of the time without the backward pass and the update
 @rule(
     "frequent-evaluation",
     "Evaluation takes much of the training's time",
-    (
-        "It takes {seconds:time} per step on average.",
-        "It was seen {times:n time}, once in {every:n step}.",
-    ),
+    ("It takes {seconds:time} per step on average.", "It was seen {times:n time}, once in {every:n step}."),
     "Evaluate less often, or on less data.",
     threshold=_USUAL,
     knock_out=KnockOut.STATEMENT,
@@ -154,10 +151,7 @@ OPERATORS: Final = ("compute", "framework")
         "The host reads {reads:n result} of it per step.",
     ),
     "Do it less often. If it is a validation, run it in evaluation mode and without gradients.",
-    fixes=(
-        "Run {validation} less often, in evaluation mode and without gradients.",
-        "Run {calls} less often.",
-    ),
+    fixes=("Run {validation} less often, in evaluation mode and without gradients.", "Run {calls} less often."),
     threshold=NAMED,  # some work after the update is usual
     order=Order.SHAPE,
     is_alternative=True,

@@ -74,10 +74,7 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
 @rule(
     "python-loop",
     "Python code of the training loop takes time",
-    (
-        "{share:share} of each step is Python.",
-        "{unplaced:share} of each step is Python, at lines that are not known.",
-    ),
+    ("{share:share} of each step is Python.", "{unplaced:share} of each step is Python, at lines that are not known."),
     "Vectorize loops over elements: use operators on whole tensors. Compute once, before the loop, what is the same in "
     "each step. Or do the work less often.",
     fixes=(

@@ -89,10 +89,7 @@ def debug_mode(costs: StepCosts) -> Claim | None:
     claimed = frame_costs(lines, "python")
     operators = costs.fact(OPERATORS)
     checks = operators.get("nan_checks", 0.0) if isinstance(operators, Mapping) else 0.0
-    values = {
-        "stacks": costs.share(total_seconds(claimed)) or None,
-        "checks": costs.share(checks) or None,
-    }
+    values = {"stacks": costs.share(total_seconds(claimed)) or None, "checks": costs.share(checks) or None}
     if checks:
         claimed["compute"] = exactly(min(checks, costs.cost("compute").seconds))
     sites = largest_sites([*setting_line(costs, "anomaly"), *frame_sites(lines)])
@@ -345,10 +342,7 @@ that it then takes to be dynamic, such as that of a last batch."""
 @rule(
     "recompilation",
     "torch.compile compiles code again within the steps",
-    (
-        "{share:share} of each step is compilation.",
-        "Code is compiled again {times:n time} in {steps:n step}.",
-    ),
+    ("{share:share} of each step is compilation.", "Code is compiled again {times:n time} in {steps:n step}."),
     "Keep shapes and Python values that the compiled code depends on the same, or mark those that change as dynamic.",
     code="torch.compile(model, dynamic=True)",
 )

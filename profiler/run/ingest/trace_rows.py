@@ -81,11 +81,7 @@ def region_name(annotation: str) -> str:
 
 
 NameOf = Callable[[str], int]
-_COPY_CALLS: Final = {
-    ActivityKind.H2D: CallKind.H2D,
-    ActivityKind.D2H: CallKind.D2H,
-    ActivityKind.D2D: CallKind.D2D,
-}
+_COPY_CALLS: Final = {ActivityKind.H2D: CallKind.H2D, ActivityKind.D2H: CallKind.D2H, ActivityKind.D2D: CallKind.D2D}
 _COPIES: Final = frozenset(_COPY_CALLS.values())
 
 
