@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.figures import flame_graph
-from profiler.analyse.ledger import DeviceRecord, make_ledger
+from profiler.analyse.ledger import make_ledger
 from profiler.analyse.ledger_steps import RankRecord
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.device import IdleBlame
@@ -130,11 +130,10 @@ def analyse(run: Run) -> Analysis:
         path=run.path,
     )
     analysis = _with_device(_with_stages(analysis, stacks, record) if hooked else analysis, run, on_device, record)
-    device = DeviceRecord(on_device, analysis.device_breakdown, analysis.idle)
     return replace(
         analysis,
         ranks=_rank_ledger(stacks, steps, records, lines),
-        ledger=make_ledger(stacks, records, window, device),
+        ledger=make_ledger(stacks, records, window, on_device, analysis),
         missing=tuple(_missing(analysis, run, record, no_flame)),
         warnings=tuple(_warnings(stacks, on_device, record)),
     )

@@ -6,8 +6,8 @@ Outside of the measured steps nothing but samples tells what ran.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from profiler.analyse.ledger_steps import (
     named_origin,
     origin_of,
 )
+from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.device import IdleBlame
 from profiler.analyse.model.ledger import (
     DEVICE,
@@ -36,7 +37,7 @@ from profiler.analyse.model.ledger import (
     Quartiles,
     Recurrence,
 )
-from profiler.analyse.model.measures import LEAST_STEPS, UNATTRIBUTED, Measure
+from profiler.analyse.model.measures import LEAST_STEPS, UNATTRIBUTED
 from profiler.analyse.sampling.phases import exact_phases
 from profiler.analyse.sampling.stacks import FIXED, Stacks, sample_ns
 from profiler.analyse.sampling.stages import WELL_SAMPLED
@@ -50,22 +51,14 @@ LEAST_TO_GROW: Final = 60
 """Steps from which their thirds tell whether steps grow. A choice: twenty steps in each."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class DeviceRecord:
-    """What the analysis found out about the device of the rank that stands for the run."""
-
-    window: Window
-    """Its steps."""
-    breakdown: Mapping[str, Measure]
-    """Seconds per step by category."""
-    idle: Sequence[IdleBlame]
-    """Its idle time by what the host did meanwhile; empty: it has no queue, or its activities were not recorded."""
-
-
-def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, device: DeviceRecord) -> Ledger:
+def make_ledger(
+    stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, on_device: Window, analysis: Analysis
+) -> Ledger:
     """Return the ledger of a run.
 
     :param analysed: the measured window of the rank that stands for the run.
+    :param on_device: its steps whose device activities were recorded.
+    :param analysis: what is known of the device.
     """
     run = stacks.run
     is_unseen = run.step is not None and run.step.is_whole_run
@@ -91,11 +84,11 @@ def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, d
             cells += _sampled_cells(stacks, window, period, spans)
             wall[window.rank, MAIN, period] = spans.measure() / NS_PER_S
     measured = Period.UNSEEN if is_unseen else Period.STEPS
-    of_device = [replace(cell, period=measured) for cell in _device_cells(device, analysed.rank)]
+    of_device = [replace(cell, period=measured) for cell in _device_cells(analysis, len(on_device), analysed.rank)]
     if of_device:
-        wall[analysed.rank, DEVICE, measured] = device.window.wall_ns / NS_PER_S
+        wall[analysed.rank, DEVICE, measured] = on_device.wall_ns / NS_PER_S
     cells = sorted((*cells, *of_device), key=lambda cell: -cell.seconds)
-    steps = {MAIN: len(analysed), DEVICE: len(device.window)}
+    steps = {MAIN: len(analysed), DEVICE: len(on_device)}
     delays = step_delays(run, analysed) if len(analysed) >= LEAST_TO_GROW and not is_unseen else None
     usual = () if delays is None else _quartiles(analysed.wall - delays)
     record_of_run = next((each for each in ranks if each.window is analysed), None)
@@ -178,11 +171,10 @@ def _sampled_cells(stacks: Stacks, window: Window, period: Period, spans: Interv
         yield make_cell(window.rank, period, UNATTRIBUTED, NOWHERE, [rest], when=when)
 
 
-def _device_cells(device: DeviceRecord, rank: int) -> Iterator[Cell]:
+def _device_cells(analysis: Analysis, steps: int, rank: int) -> Iterator[Cell]:
     """Yield what the device did, and its idle time by what the host did meanwhile."""
-    if not device.idle:
+    if not analysis.idle:  # it has no queue, or its activities were not recorded
         return
-    steps = len(device.window)
     when = Recurrence.EACH if steps >= LEAST_STEPS else Recurrence.UNKNOWN
 
     def cell(kind: str, per_step: float, row: IdleBlame | None = None) -> Cell:
@@ -194,8 +186,8 @@ def _device_cells(device: DeviceRecord, rank: int) -> Iterator[Cell]:
             row.site if row else None, row.subject if row else "", how_often, 0.0, seconds, seconds, seconds, 0.0,
         )  # fmt: skip
 
-    for name, measure in device.breakdown.items():
+    for name, measure in analysis.device_breakdown.items():
         if name != "idle" and measure.value:
             yield cell(f"device {name}", measure.value)
-    for row in device.idle:
+    for row in analysis.idle:
         yield cell(f"idle: {row.category}", row.seconds_per_step, row)

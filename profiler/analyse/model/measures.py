@@ -14,22 +14,9 @@ UNATTRIBUTED = "unattributed"
 """The host category of time in which nothing tells what ran."""
 # Host categories of a step, exclusive, in the order in which reports show them.
 HOST_CATEGORIES = (
-    "input",
-    "sync",
-    "copy",
-    "launch",
-    "framework",
-    "compute",
-    "log",
-    "checkpoint",
-    "python",
-    "gil",
-    "ranks",
-    "waiting",
-    "core",
-    "throttled",
-    UNATTRIBUTED,
-)
+    "input", "sync", "copy", "launch", "framework", "compute", "log", "checkpoint", "python", "gil", "ranks", "waiting",
+    "core", "throttled", UNATTRIBUTED,
+)  # fmt: skip
 WAIT_CATEGORIES = ("gil", "ranks", "waiting", "core", "throttled")
 """Time in which the stepping thread did not run although no record says why: it waited for the GIL, for other ranks,
 for something else, for a free core, or because its group had used up its CPU quota. A breakdown has each of these only

@@ -199,11 +199,6 @@ def calls_in_steps(run: Run, window: Window) -> Table:
     return inside
 
 
-def _bytes(calls: Table) -> Table:
-    size: Table = np.where(calls["kind"] == CallKind.MIGHT_SYNC, 0, calls["bytes"])
-    return size
-
-
 def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[CallSite, ...]:
     """Return one row per line and kind of call, in runs with hooks per operation too; all threads, the most seconds
     first."""
@@ -218,19 +213,17 @@ def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[Call
     name = calls["name"] + 1 if with_operations else np.zeros(len(calls), np.int64)
     keys, group = np.unique(np.ravel_multi_index((calls["site"], calls["kind"], name), shape), return_inverse=True)
     length = times(calls["end"]) - times(calls["begin"])
+    size = np.where(calls["kind"] == CallKind.MIGHT_SYNC, 0, calls["bytes"])
     sums = [
         np.bincount(group, column)
-        for column in (call_counts(calls), length, np.clip(calls["blocked"], 0, length), _bytes(calls))
+        for column in (call_counts(calls), length, np.clip(calls["blocked"], 0, length), size)
     ]
-    steps, rows, libraries = (
-        len(window),
-        [],
-        Counter(zip(group.ravel().tolist(), library_sites(run, calls), strict=True)),
-    )
+    steps, rows = len(window), list[CallSite]()
+    libraries = Counter(zip(group.ravel().tolist(), library_sites(run, calls), strict=True))
     library = {number: line for (number, line), _ in reversed(libraries.most_common()) if line is not None}
     parts = (part.tolist() for part in np.unravel_index(keys, shape))
     for number, (site, kind, name) in enumerate(zip(*parts, strict=True)):
-        count, seconds, blocked, size = (float(column[number]) for column in sums)
+        count, seconds, blocked, copied = (float(column[number]) for column in sums)
         rows.append(
             CallSite(
                 site=run.sites[site],
@@ -239,7 +232,7 @@ def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[Call
                 calls_per_step=count / steps,
                 seconds_per_step=window.per_step(seconds),
                 blocked_per_step=window.per_step(blocked),
-                bytes_per_step=size / steps,
+                bytes_per_step=copied / steps,
                 library=library.get(number),
             )
         )

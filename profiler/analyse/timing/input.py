@@ -123,21 +123,16 @@ def _busiest(run: Run, window: Window, workers: Iterable[_Worker]) -> float:
 def _waits_around_starts(run: Run, window: Window, workers: int) -> float:
     """Return the seconds per step of the first request for a batch of each worker after each start of a loader, and of
     the last request of each epoch, in which the loader ends workers that it does not keep."""
-    regions = thread_rows(run.regions, window)
-    first, last = first_requests(run, regions, workers), _last_requests(run, window, regions)
-    begin, end = (np.concatenate(times) for times in zip(first, last, strict=True))
+    regions, boundaries = thread_rows(run.regions, window), thread_rows(run.boundaries, window)
+    asked = np.sort(boundaries["time"][(boundaries["kind"] == BoundaryKind.LOADER) & (boundaries["flag"] == 1)])
+    requests = named_rows(run, regions, "data")
+    requests = requests[np.argsort(requests["begin"], kind="stable")]
+    following = np.searchsorted(requests["begin"], asked)  # the boundary is recorded before the request begins
+    last = requests[np.unique(following[following < len(requests)])]
+    first_begin, first_end = first_requests(run, regions, workers)
+    begin, end = np.append(first_begin, times(last["begin"])), np.append(first_end, times(last["end"]))
     begin, only = np.unique(begin, return_index=True)
     return window.per_step(int(covered_within(window.spans, begin, end[only]).sum()))
-
-
-def _last_requests(run: Run, window: Window, regions: Table) -> tuple[Times, Times]:
-    """Return the begin and end of the requests for batches after which a loader had none."""
-    boundaries, requests = thread_rows(run.boundaries, window), named_rows(run, regions, "data")
-    asked = np.sort(boundaries["time"][(boundaries["kind"] == BoundaryKind.LOADER) & (boundaries["flag"] == 1)])
-    begin, order = np.sort(times(requests["begin"])), np.argsort(requests["begin"], kind="stable")
-    following = np.searchsorted(begin, asked)  # the boundary is recorded before the request begins
-    rows = order[np.unique(following[following < len(begin)])]
-    return times(requests["begin"])[rows], times(requests["end"])[rows]
 
 
 def first_requests(run: Run, regions: Table, number: int) -> tuple[Times, Times]:
