@@ -61,7 +61,6 @@ _SAME_CALL_NS: Final = 1_000_000
 its core in between."""
 _EXACT: Final = tuple(CODE[name] for name in ("sync", "copy", "launch"))
 """Kinds of calls toward a device, which are recorded with their lines."""
-_LINELESS: Final = (*CORELESS_CATEGORIES, RECORDER_KIND)
 _WORK: Final = ("python", "framework", "compute")
 _OWNERS: Final = {TORCH: Owner.TORCH, LIBRARY: Owner.LIBRARY}
 
@@ -149,7 +148,7 @@ def make_cell(
 
     :param amounts: seconds with the ends of their interval and the stack samples that show them, or only exact seconds.
     """
-    if kind in _LINELESS:
+    if kind in (*CORELESS_CATEGORIES, RECORDER_KIND):
         origin = Origin(Owner.RECORDER if kind == RECORDER_KIND else Owner.OTHERS, "", None, "")
     seconds, low, high, samples = amounts if len(amounts) > 1 else (*amounts, *amounts, *amounts, 0.0)
     return Cell(
@@ -162,11 +161,9 @@ class StepCells:
     """Makes the cells of the measured steps of one rank."""
 
     def __init__(self, stacks: Stacks, record: RankRecord, period: Period) -> None:
-        self._stacks, self._record, self._period = stacks, record, period
-        self._window = record.window
-        self._usual = Recurrence.EACH if len(self._window) >= LEAST_STEPS else Recurrence.UNKNOWN
-        if period is Period.UNSEEN:
-            self._usual = Recurrence.OUTSIDE
+        self._stacks, self._record, self._period, self._window = stacks, record, period, record.window
+        self._usual = Recurrence.EACH if len(record.window) >= LEAST_STEPS else Recurrence.UNKNOWN
+        self._usual = Recurrence.OUTSIDE if period is Period.UNSEEN else self._usual
 
     def cells(self) -> tuple[list[Cell], float]:
         """Return the cells, and the share of the time that changed its kind."""
@@ -345,8 +342,8 @@ class StepCells:
     def _with_collections(self, cells: list[Cell]) -> list[Cell]:
         """Return the cells with the recorded time of collections; what samples show more or less is the
         interpreter's."""
-        recorded, shown = self._collections().measure() / NS_PER_S, _seconds(cells, GARBAGE_KIND)
-        python = _seconds(cells, "python")
+        recorded = self._collections().measure() / NS_PER_S
+        shown, python = (sum(cell.seconds for cell in cells if cell.kind == kind) for kind in (GARBAGE_KIND, "python"))
         wanted = min(recorded, shown + python)
         if not wanted and not shown:
             return cells
@@ -375,10 +372,6 @@ class StepCells:
             return cells
         remaining = [_scaled(cell, 1 - share) if cell.kind in _WORK else cell for cell in cells]
         return [*remaining, self._cell(RECORDER_KIND, NOWHERE, share * work)]
-
-
-def _seconds(cells: Iterable[Cell], kind: str) -> float:
-    return sum(cell.seconds for cell in cells if cell.kind == kind)
 
 
 def _scaled(cell: Cell, factor: float) -> Cell:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from profiler.core.errors import Notice, ProfilerError
 from profiler.run import store, tables
+from profiler.run.ingest.kineto import outside_traces, with_trace
 from profiler.run.ingest.kineto import read_run as read_trace_as_run
-from profiler.run.ingest.run_trace import outside_traces, with_trace
 from profiler.run.model import Run, RunInfo, Site, StatedResult, Table
 from profiler.run.source import Source, dtype_of, read_source, unpacked, unreadable
 from profiler.run.source_text import read_source_text, with_source

@@ -113,8 +113,7 @@ class _StepSamples:
         return (long * mean_long - short * mean_short) / (mean_long - mean_short)
 
     def stands_out(self, node: _Node) -> bool:
-        """Return whether long steps have a significantly larger share of it than the others: a slow machine is slow at
-        any line."""
+        """Return whether long steps have a significantly larger share of it; a slow machine is slow at any line."""
         long, short = map(share_interval, self.shares(node), self.counts)
         return long[0] > short[1]
 
@@ -176,7 +175,13 @@ def spikes_at(
     below = _all_below if are_one_offs else Stacks.library_frames
     tree, samples = _sample_steps(stacks, window, steps, below, regular=is_certain or are_one_offs)
     enough = samples >= ENOUGH
-    stage, stage_share = _stage(stacks, window, stages, steps)
+    more, stage, stage_share = float(wall[long].mean() - wall[short].mean()), "", 0.0
+    for name, spans in recorded_spans(stacks, window, stages).items():
+        ns = covered_within(spans, window.begin, window.end).astype(np.float64)
+        part = float(ns[long].mean() - ns[short].mean()) / more
+        if part >= EXPLAINED and part > stage_share:
+            stage, stage_share = name, part
+    stage_share = min(1.0, stage_share)
     certain = is_certain and ratio >= LONG
     lines = _lines(stacks, tree, is_certain=certain, only_rare=are_one_offs) if enough else ()
     categories = _categories(stacks, window, steps, classified) if enough and classified else {}
@@ -220,20 +225,6 @@ def recorded_spans(stacks: Stacks, window: Window, stages: StageSpans) -> dict[s
     starts, (begin, end) = recorded[LOADER_START], first_requests(stacks.run, regions, 1)
     recorded[LOADER_START] = union(np.append(starts.begin, begin), np.append(starts.end, end))
     return recorded
-
-
-def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mask, _Mask]) -> tuple[str, float]:
-    """Return the stage that recorded times show to take most of the extra time, and its share of that; ('', 0) for
-    none."""
-    long, short = steps
-    wall = window.wall.astype(np.float64)
-    extra = float(wall[long].mean() - wall[short].mean())
-    shares = {}
-    for name, spans in recorded_spans(stacks, window, stages).items():
-        ns = covered_within(spans, window.begin, window.end).astype(np.float64)
-        shares[name] = float(ns[long].mean() - ns[short].mean()) / extra
-    name = max(shares, key=lambda name: shares[name])
-    return (name, min(1.0, shares[name])) if shares[name] >= EXPLAINED else ("", 0.0)
 
 
 def _typical(extra: npt.NDArray[np.float64]) -> float:
@@ -448,20 +439,12 @@ def one_offs(stacks: Stacks, window: Window, classified: ClassifiedSamples | Non
     """
     steps = stacks.run.steps
     rows = steps[(steps["pid"] == window.pid) & (steps["tid"] == window.tid) & np.isin(steps["warmup"], (0, ONE_OFF))]
+    rows = rows[np.argsort(rows["begin"], kind="stable")]
     apart = rows["warmup"] == ONE_OFF
     if not len(window) or not apart.any():
         return None
-    rows = rows[np.argsort(rows["begin"], kind="stable")]
     both = replace(window, steps=rows, begin=rows["begin"].astype(np.int64), end=rows["end"].astype(np.int64))
-    apart = rows["warmup"] == ONE_OFF
     if both.wall[apart].sum() <= apart.sum() * np.median(both.wall[~apart]):
         return None  # only another rank worked longer
-    return spikes_at(
-        stacks,
-        both,
-        stage_spans(stacks, both),
-        (apart, ~apart),
-        is_certain=False,
-        are_one_offs=True,
-        classified=classified,
-    )
+    stages, kinds = stage_spans(stacks, both), (apart, ~apart)
+    return spikes_at(stacks, both, stages, kinds, is_certain=False, are_one_offs=True, classified=classified)

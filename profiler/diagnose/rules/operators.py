@@ -25,8 +25,16 @@ from profiler.diagnose.rule import (
     rule,
     total_seconds,
 )
-from profiler.diagnose.rules._lines import frame_costs, frame_sites, lines_above
-from profiler.diagnose.rules._operators import CALLING, called_by_program, called_from, small_operators, within_step
+from profiler.diagnose.rules._lines import (
+    CALLING,
+    called_by_program,
+    called_from,
+    frame_costs,
+    frame_sites,
+    lines_above,
+    small_operators,
+    within_step,
+)
 from profiler.run.model import Site
 
 _CELL: Final = re.compile("cell$", re.IGNORECASE)

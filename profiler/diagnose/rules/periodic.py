@@ -26,8 +26,7 @@ from profiler.diagnose.rule import (
     total_seconds,
 )
 from profiler.diagnose.rules._input import advised
-from profiler.diagnose.rules._lines import host_reads, lines_of, lines_read, mostly_waits, own_work
-from profiler.diagnose.rules._operators import CALLING
+from profiler.diagnose.rules._lines import CALLING, host_reads, lines_of, lines_read, mostly_waits, own_work
 from profiler.run.model import Site
 
 _NOT_WORK: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
