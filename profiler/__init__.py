@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from profiler.analyse.compare.comparability import SideRuns
-    from profiler.analyse.model import Analysis, Comparison, RunCounts
+    from profiler.analyse.comparability import SideRuns
+    from profiler.analyse.model.analysis import Analysis
+    from profiler.analyse.model.comparison import Comparison
+    from profiler.analyse.model.device import RunCounts
     from profiler.core.errors import ProfilerError
     from profiler.exact import virtual_cuda
     from profiler.marks import count, describe, gauge, open_step, region, result, step
@@ -76,7 +78,7 @@ def load(path: Path | str | PathLike[str], *, max_size: int | None = None) -> Ru
     from profiler.run.model import Run as LoadedRun
 
     def results(run: Run) -> Analysis | RunCounts:
-        from profiler.analyse.timing.counters import run_counts
+        from profiler.analyse.timing.counts import run_counts
 
         return run_counts(run) if run.info.is_counted else analyse_run(run)
 
@@ -132,7 +134,7 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     analysis = replace(analysis, findings=findings, not_judged=found.not_judged, ledger=found.ledger, replay=None)
     analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:
-        from profiler.analyse.timing.excerpt import timeline_excerpt
+        from profiler.analyse.figures import timeline_excerpt
 
         return replace(analysis, timeline=timeline_excerpt(run, analysis.value("device_utilization")))
     return analysis
@@ -149,7 +151,7 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
     :raises ProfilerError: fewer than two sides, a side without a run, runs that cannot be read or compared, ranks of
         one job as sides.
     """
-    from profiler.analyse.compare.comparison import compare as compare_sides
+    from profiler.analyse.comparison import compare as compare_sides
     from profiler.core.errors import Exit, ProfilerError
     from profiler.diagnose.comparison import diagnose_comparison
     from profiler.report.comparison_text import with_comparison_verdict
@@ -182,7 +184,7 @@ def read_ranks(runs: Sequence[Run]) -> Analysis | None:
 def _side(label: str, loaded: Sequence[Run]) -> SideRuns:
     import shlex
 
-    from profiler.analyse.compare.comparability import SideRuns
+    from profiler.analyse.comparability import SideRuns
     from profiler.core.errors import ProfilerError
 
     runs = [analyse_run(run) for run in loaded]

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from profiler.analyse.finding import RuleText
+from profiler.analyse.model.finding import RuleText
 from profiler.analyse.window import measured_window, process_rows
 from profiler.check.causes import copied_bytes, rule_of_line, rules
 from profiler.check.counters.files import portable_path, root_folder
@@ -236,7 +236,7 @@ def find(
     :param made: name of a class, or of a setting -> the only line that makes such an object, or changes it.
     :param objects: those that lines use, by file and number.
     """
-    from profiler.diagnose.rules.copies import filled_on_device, made_on_host, pageable_copies
+    from profiler.diagnose.rules.device import filled_on_device, made_on_host, pageable_copies
     from profiler.diagnose.rules.reads import shape_from_values
     from profiler.diagnose.rules.whole_run import memory_creep
 
@@ -302,7 +302,7 @@ def _selects(other: Change, change: Change) -> bool:
 
 def _cure(rule: RuleText, change: Change, library: LibraryLine | None) -> str | None:
     """Return what the text of the library's line tells about the cure, or else the program's own; None: nothing."""
-    from profiler.diagnose.rules.copies import OF_PINNED, cure_of_copy, pageable_copies
+    from profiler.diagnose.rules.device import OF_PINNED, cure_of_copy, pageable_copies
     from profiler.diagnose.rules.reads import cure_of_read
 
     inner = library.source if library else ""

@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from profiler.analyse.finding import Finding, RuleText
-from profiler.analyse.ledger.cells import Ledger
+from profiler.analyse.model.finding import Finding, RuleText
 from profiler.core.errors import Notice
 from profiler.report.render.json import LEFT_OUT, WORDS
 
@@ -59,7 +58,7 @@ def entries(kind: type) -> tuple[Entry, ...]:
 
 
 def _fields(kind: type) -> Iterator[Entry]:
-    hints, texts = get_type_hints(kind, localns={"Ledger": Ledger}), _docstrings(kind)
+    hints, texts = get_type_hints(kind), _docstrings(kind)
     for each in fields(kind):
         if f"{kind.__name__}.{each.name}" not in LEFT_OUT:
             yield Entry(each.name, tuple(_type(hints[each.name])), texts.get(each.name, ""))

@@ -54,12 +54,12 @@ class Segments:
 
 
 def times(values: npt.ArrayLike) -> Times:
-    """`values` as a contiguous int64 array: packed table columns are slow to compute on."""
+    """Return `values` as a contiguous int64 array: packed table columns are slow to compute on."""
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
 def union(begin: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
-    """The time that any of the intervals covers; touching intervals are merged, empty ones are left out."""
+    """Return the time that any of the intervals covers; touching intervals are merged, empty ones are left out."""
     begins, ends = times(begin), times(end)
     keep = ends > begins
     begins, ends = begins[keep], ends[keep]
@@ -74,7 +74,7 @@ def union(begin: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
 
 
 def complement(intervals: Intervals, low: int, high: int) -> Intervals:
-    """The parts of [low, high) that the intervals do not cover."""
+    """Return the parts of [low, high) that the intervals do not cover."""
     begin = np.clip(np.concatenate([[low], intervals.end]), low, high).astype(np.int64)
     end = np.clip(np.concatenate([intervals.begin, [high]]), low, high).astype(np.int64)
     keep = end > begin
@@ -96,13 +96,13 @@ def overlaps(begin: npt.ArrayLike, end: npt.ArrayLike, windows: Intervals) -> Ov
 
 
 def intersect(first: Intervals, second: Intervals) -> Intervals:
-    """The time that both cover."""
+    """Return the time that both cover."""
     common = overlaps(first.begin, first.end, second)
     return Intervals(common.begin, common.end)
 
 
 def subtract(first: Intervals, second: Intervals) -> Intervals:
-    """The time that `first` covers and `second` does not."""
+    """Return the time that `first` covers and `second` does not."""
     if not len(first):
         return first
     return intersect(first, complement(second, int(first.begin[0]), int(first.end[-1])))
@@ -185,7 +185,7 @@ def _innermost_of_nested(begins: Times, ends: Times) -> tuple[Segments, npt.NDAr
 
 
 def _cut_at_parents(begins: Times, ends: Times, crossing: npt.NDArray[np.bool_]) -> tuple[Times, int]:
-    """New ends, with every interval cut at the end of the one that it began in, and how many were cut."""
+    """Return new ends, with every interval cut at the end of the one that it began in, and how many were cut."""
     reached = np.maximum.accumulate(ends)
     stretch = np.cumsum(np.concatenate([[False], begins[1:] >= reached[:-1]]))
     affected = np.flatnonzero(np.isin(stretch, stretch[crossing]))

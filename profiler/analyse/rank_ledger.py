@@ -11,17 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import times, union
-from profiler.analyse.model import (
-    CORELESS_CATEGORIES,
-    DEVICE_CATEGORIES,
-    HOST_CATEGORIES,
-    UNATTRIBUTED,
-    CollectiveWait,
-    LineCost,
-    RankActivity,
-    RankLedger,
-    Straggler,
-)
+from profiler.analyse.model.host import LineCost
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, DEVICE_CATEGORIES, HOST_CATEGORIES, UNATTRIBUTED
+from profiler.analyse.model.ranks import CollectiveWait, RankActivity, RankLedger, Straggler
 from profiler.analyse.ranks import MOST, MOSTLY, STRAGGLES, RankSteps
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.breakdown import Strip
@@ -61,20 +53,20 @@ class RankTime:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether its stacks were sampled; else the ledger says little of what it did."""
+        """Return whether its stacks were sampled; else the ledger says little of what it did."""
         return bool(self.lines)
 
     def categories(self, rows: npt.NDArray[np.int64]) -> dict[str, float]:
-        """Seconds per step of each host category in these steps."""
+        """Return the seconds per step of each host category in these steps."""
         return _per_step(self.ledger.ns if self.ledger else None, rows)
 
     def in_backward(self, rows: npt.NDArray[np.int64]) -> dict[str, float]:
-        """Seconds per step of each host category within the backward pass."""
+        """Return the seconds per step of each host category within the backward pass."""
         return _per_step(self.ledger.backward if self.ledger else None, rows)
 
 
 def _per_step(ns: npt.NDArray[np.int64] | None, rows: npt.NDArray[np.int64]) -> dict[str, float]:
-    """Seconds per step of each host category that is not 0 in these rows of a table (steps x categories)."""
+    """Return the seconds per step of each host category that is not 0 in these rows of a table (steps x categories)."""
     if ns is None or not len(rows):
         return {}
     sums = ns[rows].sum(axis=0) / len(rows) / NS_PER_S
@@ -84,7 +76,7 @@ def _per_step(ns: npt.NDArray[np.int64] | None, rows: npt.NDArray[np.int64]) -> 
 def with_rank_waits(
     ledger: Strip | None, steps: RankSteps, at: int, categories: Sequence[str] = MAY_BE_WAITS
 ) -> Strip | None:
-    """The ledger of the rank in column `at` with at least its waits for other ranks as such.
+    """Return the ledger of the rank in column `at` with at least its waits for other ranks as such.
 
     Without samples nothing divides the backward pass, and all of it counts as computing.
 
@@ -112,7 +104,7 @@ def with_rank_waits(
 
 
 def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime], size: int) -> RankLedger:
-    """The activity of each rank, and why the straggler is late.
+    """Return the activity of each rank, and why the straggler is late.
 
     :param size: the number of ranks of the job.
     """
@@ -143,24 +135,20 @@ def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime], size: int) 
     if steps.straggler is not None:
         straggler = _explain(steps, steps.straggler, activities, times_by_rank)
     analysed = steps.analysed.rank
-    uniform = straggler is None and reason is None and _uniform(activities, analysed)
-    return RankLedger(tuple(activities), analysed, steps.synchronous, straggler, reason, uniform, size)
-
-
-def _uniform(activities: Sequence[RankActivity], analysed: int) -> bool:
-    """Whether each category takes about the same share of the step on all ranks."""
     one = next(each for each in activities if each.rank == analysed)
-    return all(
+    uniform = all(
         abs(each.categories.get(name, 0.0) - one.categories.get(name, 0.0)) <= UNIFORM * one.step_time
         for each in activities
         for name in HOST_CATEGORIES
     )
+    uniform = uniform and straggler is None and reason is None
+    return RankLedger(tuple(activities), analysed, steps.synchronous, straggler, reason, uniform, size)
 
 
 def _explain(
     steps: RankSteps, leader: int, activities: Sequence[RankActivity], times_by_rank: Sequence[RankTime]
 ) -> Straggler:
-    """The category of the straggler's time that exceeds that of the other ranks most, with its line."""
+    """Return the category of the straggler's time that exceeds that of the other ranks most, with its line."""
     assert steps.own is not None
     own = steps.own.mean(axis=0) / NS_PER_S
     typical = float(np.median(np.delete(own, leader)))
@@ -170,7 +158,11 @@ def _explain(
     ]
     cpu = None if steps.cpu is None else _excess(leader, list(steps.cpu)) / NS_PER_S
     category, seconds, others = _category(leader, [each.categories for each in activities], exchanged, cpu)
-    site, at_line = excess_line(leader, [_seconds_by_line(time.lines, category) for time in times_by_rank])
+    by_line = [
+        {line.site: line.categories[category] for line in time.lines if line.categories.get(category)}
+        for time in times_by_rank
+    ]
+    site, at_line = excess_line(leader, by_line)
     if (of_device := _device_category(leader, [time.device for time in times_by_rank])) is not None:
         (category, seconds, others), site = of_device, None
     if not times_by_rank[leader].is_sampled and any(time.is_sampled for time in times_by_rank):
@@ -178,6 +170,7 @@ def _explain(
     alone = site is not None and not any(
         _function(line.site) == _function(site) for time in _without(times_by_rank, leader) for line in time.lines
     )
+    without_core = [sum(each.categories.get(name, 0.0) for name in CORELESS_CATEGORIES) for each in activities]
     late = [at for at in range(len(own)) if at != leader and own[at] - typical >= ALIKE * lead]
     return Straggler(
         rank=activities[leader].rank,
@@ -189,7 +182,7 @@ def _explain(
         at_line=at_line,
         alone=alone,
         alike=tuple(activities[at].rank for at in late),
-        core=0.0 if category in CORELESS_CATEGORIES else _core_excess(leader, [each.categories for each in activities]),
+        core=0.0 if category in CORELESS_CATEGORIES else max(0.0, _excess(leader, without_core)),
         cpu=0.0 if cpu is None else max(0.0, cpu),
     )
 
@@ -200,7 +193,7 @@ def _category(
     exchanged: Sequence[Mapping[str, float]],
     cpu: float | None = None,
 ) -> tuple[str, float, float]:
-    """The host category that explains the lead: its seconds per step on the straggler, and the others' median.
+    """Return the host category that explains the lead: its seconds per step on the straggler, and the others' median.
 
     :param exchanged: seconds of each category that do not explain it, because they lie where ranks wait.
     :param cpu: seconds of CPU time by which the straggler exceeds the others; None: not known. What runs on a core
@@ -229,19 +222,13 @@ def _category(
 
 
 def _excess(leader: int, values: Sequence[float]) -> float:
-    """How far the leader's value exceeds the median of the others; below 0 where it is less."""
+    """Return how far the leader's value exceeds the median of the others; below 0 where it is less."""
     return float(values[leader]) - _median(_without(values, leader))
 
 
-def _core_excess(leader: int, by_rank: Sequence[Mapping[str, float]]) -> float:
-    """Seconds per step without a core beyond the median of the other ranks; 0 where there are less."""
-    sums = [sum(each.get(name, 0.0) for name in CORELESS_CATEGORIES) for each in by_rank]
-    return max(0.0, _excess(leader, sums))
-
-
 def _device_category(leader: int, by_rank: Sequence[Mapping[str, float]]) -> tuple[str, float, float] | None:
-    """Whether the device of the straggler computes or copies for longer; None where it is idle for longer, so that the
-    host is the reason, and where no device was recorded."""
+    """Tell whether the device of the straggler computes or copies for longer; None where it is idle for longer, so
+    that the host is the reason, and where no device was recorded."""
     if not all(by_rank):
         return None
     excess = {
@@ -255,8 +242,8 @@ def _device_category(leader: int, by_rank: Sequence[Mapping[str, float]]) -> tup
 
 
 def excess_line(leader: int, by_rank: Sequence[Mapping[Site, float]]) -> tuple[Site | None, bool]:
-    """The line at which the straggler spends most time beyond the other ranks, and whether it is more than half of
-    that; where only a function has as much, its largest line; else None.
+    """Return the line at which the straggler spends most time beyond the other ranks, and whether it is more than half
+    of that; where only a function has as much, its largest line; else None.
 
     :param by_rank: seconds by line of each rank.
     """
@@ -282,10 +269,6 @@ def excess_line(leader: int, by_rank: Sequence[Mapping[Site, float]]) -> tuple[S
 
 def _function(site: Site) -> tuple[str, str]:
     return site.file, site.function
-
-
-def _seconds_by_line(lines: Iterable[LineCost], category: str) -> dict[Site, float]:
-    return {line.site: line.categories[category] for line in lines if line.categories.get(category)}
 
 
 def _without(items: Sequence[T], leader: int) -> list[T]:
@@ -318,8 +301,8 @@ class _Arrivals:
 
 
 def collective_waits(stacks: Stacks, steps: RankSteps) -> tuple[CollectiveWait, ...]:
-    """The collectives in which a rank makes the others wait for at least STRAGGLES of a step, the longest first; not
-    those in which another rank does so for nearly as long, since then the ranks only take turns in being late."""
+    """Return the collectives in which a rank makes the others wait for at least STRAGGLES of a step, the longest first;
+    not those in which another rank does so for nearly as long, since then the ranks only take turns in being late."""
     if len(steps.windows) < 2 or not len(steps.rows):
         return ()
     run = stacks.run
@@ -351,14 +334,14 @@ def collective_waits(stacks: Stacks, steps: RankSteps) -> tuple[CollectiveWait, 
 
 
 def _collectives(run: Run, window: Window) -> Table:
-    """The collectives that the stepping thread called, from the begin of the program on, in order of time."""
+    """Return the collectives that the stepping thread called, from the begin of the program on, in order of time."""
     calls = thread_rows(run.calls, window)
     calls = calls[is_collective(run, calls)]
     return calls[np.argsort(calls["begin"], kind="stable")]
 
 
 def _matched(run: Run, windows: Sequence[Window], calls: Sequence[Table]) -> Iterator[_Arrivals]:
-    """The calls that belong together, by name and by the line of the first rank."""
+    """Yield the calls that belong together, by name and by the line of the first rank."""
     for name in np.unique(calls[0]["name"]).tolist():
         if run.names[name] in _POINT_TO_POINT:
             continue
@@ -380,7 +363,8 @@ def _matched(run: Run, windows: Sequence[Window], calls: Sequence[Table]) -> Ite
 
 
 def _late_line(late: int, before: Sequence[Mapping[Site, float] | None]) -> tuple[Site | None, bool, Notice | None]:
-    """The line of the late rank that `excess_line` finds beside ranks whose lines are known, or why there is none."""
+    """Return the line of the late rank that `excess_line` finds beside ranks whose lines are known, or why there is
+    none."""
     of_late, others = before[late], [lines for at, lines in enumerate(before) if at != late and lines is not None]
     if not of_late or not others:
         return None, False, Notice("few-samples-before")
@@ -391,7 +375,8 @@ def _late_line(late: int, before: Sequence[Mapping[Site, float] | None]) -> tupl
 def _lines_before(
     stacks: Stacks, window: Window, calls: Table, rows: npt.NDArray[np.int64]
 ) -> Mapping[Site, float] | None:
-    """Seconds per step of each line between these calls and the collectives before them; None: they are not known."""
+    """Return the seconds per step of each line between these calls and the collectives before them; None: they are not
+    known."""
     begin, end = times(calls["begin"]), times(calls["end"])
     rows = rows[rows > 0]
     gaps = union(end[rows - 1], np.maximum(begin[rows], end[rows - 1]))

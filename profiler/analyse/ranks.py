@@ -91,8 +91,8 @@ class RankSteps:
 
     @property
     def analysed(self) -> Window:
-        """The rank that stands for the run: the straggler, of ranks that do not wait for each other the slowest one,
-        else the lowest."""
+        """Return the rank that stands for the run: the straggler, of ranks that do not wait for each other the slowest
+        one, else the lowest."""
         if self.straggler is not None:
             return self.windows[self.straggler]
         if not self.synchronous and len(self.windows) > 1:
@@ -112,7 +112,11 @@ def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
     synchronous = bool(communications) or in_lockstep(windows, LOCKSTEP)
     if not len(rows) or not synchronous or run.info.level == "light":
         return RankSteps(windows, rows, synchronous, own=None, straggler=None)
-    exchange = _exchange(run, windows, rows, communications)
+    parts = [
+        communications[at].in_steps(window) if communications else _exchanges(run, window)
+        for at, window in enumerate(windows)
+    ]
+    exchange = np.stack([part[rows[:, at]] for at, part in enumerate(parts)], axis=1)
     walls = np.stack([window.wall[rows[:, at]] for at, window in enumerate(windows)], axis=1).astype(np.float64)
     if run.step is not None and run.step.kind is StepKind.WHOLE_TRACE:  # the traces began at different times
         walls[:] = walls.min(axis=1, keepdims=True)
@@ -123,22 +127,19 @@ def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
     # which rank lacks a core is no property of a rank where they outnumber the cores
     straggler = find_straggler(own - _shared_core_waits(run, windows, rows), float(walls.max(axis=1).mean()))
     outside = straggler is not None and _lead(walls - exchange, straggler) > MOST * _lead(own, straggler)
-    return RankSteps(windows, rows, synchronous, own, straggler, last, outside, walls - own, _cpu(run, windows, rows))
-
-
-def _cpu(run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats | None:
     means = np.array([window.steps["thread_cpu"][rows[:, at]].mean() for at, window in enumerate(windows)])
-    return means if device_kind(run) == "cpu" and means.min() > 0 else None
+    cpu = means if device_kind(run) == "cpu" and means.min() > 0 else None
+    return RankSteps(windows, rows, synchronous, own, straggler, last, outside, walls - own, cpu)
 
 
 def _lead(ns: Floats, leader: int) -> float:
-    """ns per step by which the rank in column `leader` exceeds the median of the others."""
+    """Return the ns per step by which the rank in column `leader` exceeds the median of the others."""
     means = ns.mean(axis=0)
     return float(means[leader] - np.median(np.delete(means, leader)))
 
 
 def find_straggler(own: Floats, step: float) -> int | None:
-    """The column of the rank with most own work, if that is no chance; None else.
+    """Return the column of the rank with most own work, if that is no chance; None else.
 
     :param own: ns of own work (steps x ranks).
     :param step: ns of a mean step.
@@ -154,7 +155,8 @@ def find_straggler(own: Floats, step: float) -> int | None:
 
 
 def _shared_core_waits(run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats:
-    """ns of each step in which each rank had no core, where ranks outnumber cores; else 0 (steps x ranks)."""
+    """Return the ns of each step in which each rank had no core, where ranks outnumber cores; else 0 (steps x
+    ranks)."""
     facts, host = run.info.facts, run.info.host
     # in runs without `rank_cores` each rank may be bound to cores of its own, which are all that it counts
     counts = [facts["rank_cores"]] if "rank_cores" in facts else [facts.get("cores"), host.get("cores")]
@@ -167,24 +169,10 @@ def _shared_core_waits(run: Run, windows: Sequence[Window], rows: npt.NDArray[np
     return waits
 
 
-def _exchange(
-    run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64], communications: Sequence[_Communication]
-) -> Floats:
-    """ns in which each rank exchanged data in each common step (steps x ranks).
-
-    :param communications: of each rank; empty where communication was not recorded by itself.
-    """
-    parts = [
-        communications[at].in_steps(window) if communications else _exchanges(run, window)
-        for at, window in enumerate(windows)
-    ]
-    return np.stack([part[rows[:, at]] for at, part in enumerate(parts)], axis=1)
-
-
 def _own_work(
     run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64], walls: Floats, exchange: Floats, *, alone: bool
 ) -> Floats:
-    """ns of own work (steps x ranks).
+    """Return the ns of own work (steps x ranks).
 
     :param walls: ns of the steps.
     :param alone: whether communication was not recorded by itself: then clocks of threads bound the waits.
@@ -198,7 +186,8 @@ def _own_work(
 
 
 def _exchanges(run: Run, window: Window) -> Floats:
-    """ns of each step in which the stepping thread exchanged data with other ranks or waited for a device."""
+    """Return the ns of each step in which the stepping thread exchanged data with other ranks or waited for a
+    device."""
     regions, calls = thread_rows(run.regions, window), thread_rows(run.calls, window)
     backward = regions[has_name(run, regions, "backward")]
     collectives = calls[is_collective(run, calls)]
@@ -210,9 +199,9 @@ def _exchanges(run: Run, window: Window) -> Floats:
 
 
 def _blocked(run: Run, window: Window) -> tuple[Floats, Floats]:
-    """ns of each step in which the stepping thread was blocked: at least, since no thread of the process was on a core,
-    and at most. A thread that waits for a core is not blocked. A host that waits for CUDA spins, so nothing bounds it.
-    """
+    """Return the ns of each step in which the stepping thread was blocked: at least, since no thread of the process was
+    on a core, and at most. A thread that waits for a core is not blocked. A host that waits for CUDA spins, so nothing
+    bounds it."""
     delays = step_delays(run, window)
     in_process, in_thread = (window.steps[name].astype(np.float64) for name in ("process_cpu", "thread_cpu"))
     runnable = np.zeros(len(window)) if delays is None else delays.astype(np.float64)
@@ -235,12 +224,12 @@ class _Communication:
     name: Times
 
     def in_steps(self, window: Window) -> Floats:
-        """ns of each step in which there was communication."""
+        """Return the ns of each step in which there was communication."""
         return covered_within(union(self.begin, self.end), window.begin, window.end).astype(np.float64)
 
 
 def _communication(run: Run, window: Window) -> _Communication:
-    """What a device communicated; without any, what the threads of a communication library did on the CPU."""
+    """Return what a device communicated; without any, what the threads of a communication library did on the CPU."""
     rows: Table = process_rows(run.activities, window)
     rows = rows[rows["kind"] == ActivityKind.COMMUNICATION]
     if not len(rows):
@@ -253,7 +242,7 @@ def _communication(run: Run, window: Window) -> _Communication:
 
 
 def _shares_of_last(communications: Sequence[_Communication]) -> Floats | None:
-    """The share of the collectives in which each rank arrived last, so that it waited least; None without any.
+    """Return the share of the collectives in which each rank arrived last, so that it waited least; None without any.
 
     The n-th collectives of all ranks belong together if their ends differ by the same time, that of the clocks.
     """

@@ -51,25 +51,25 @@ class Window:
 
     @property
     def wall(self) -> Times:
-        """ns of each step."""
+        """Return the ns of each step."""
         return self.end - self.begin
 
     @property
     def wall_ns(self) -> int:
-        """ns of all steps: the measured time."""
+        """Return the ns of all steps: the measured time."""
         return int(self.wall.sum())
 
     @property
     def spans(self) -> Intervals:
-        """The stretches of time that the steps cover."""
+        """Return the stretches of time that the steps cover."""
         return union(self.begin, self.end)
 
     def per_step(self, ns: float) -> float:
-        """A sum of ns over the window as seconds per step."""
+        """Return a sum of ns over the window as seconds per step."""
         return ns / len(self) / NS_PER_S
 
     def step_rows(self, moments: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Row of the step in which each moment lies, -1 for none."""
+        """Return the row of the step in which each moment lies, -1 for none."""
         at = times(moments)
         row = np.searchsorted(self.begin, at, "right") - 1
         inside = (row >= 0) & (at < self.end[row]) if len(self) else np.zeros(len(at), np.bool_)
@@ -77,12 +77,13 @@ class Window:
 
 
 def measured_window(run: Run) -> Window:
-    """The measured window of `run`, of its lowest rank. Without a measured step it is empty and has the reason."""
+    """Return the measured window of `run`, of its lowest rank. Without a measured step it is empty and has the
+    reason."""
     return rank_windows(run)[0]
 
 
 def rank_windows(run: Run) -> tuple[Window, ...]:
-    """The measured window of each rank, by rank; a program of one process has one.
+    """Return the measured window of each rank, by rank; a program of one process has one.
 
     Ranks are the processes that stated a rank. Without such facts they are the processes of equally many steps that end
     at the same times, because each waits for the others.
@@ -108,19 +109,19 @@ def rank_windows(run: Run) -> tuple[Window, ...]:
 
 
 def has_ranks(run: Run) -> bool:
-    """Whether the program has several ranks, of which this run may hold only one."""
+    """Return whether the program has several ranks, of which this run may hold only one."""
     size = run.info.facts.get("world_size")
     return (isinstance(size, int) and size > 1) or len(np.unique(run.steps["rank"])) > 1
 
 
 def ranks_of_few_steps(run: Run, windows: Sequence[Window]) -> tuple[int, ...]:
-    """The ranks whose steps are in no window, because they ended few."""
+    """Return the ranks whose steps are in no window, because they ended few."""
     kept = {window.rank for window in windows}
     return tuple(rank for rank in np.unique(run.steps["rank"]).tolist() if rank not in kept)
 
 
 def job_size(run: Run, windows: Sequence[Window]) -> int:
-    """The number of ranks of the job, of which this run may hold only some."""
+    """Return the number of ranks of the job, of which this run may hold only some."""
     size = run.info.facts.get("world_size")
     return max(len(windows), size) if isinstance(size, int) else len(windows)
 
@@ -132,7 +133,8 @@ def _thread_window(measured: Table, pid: int, tid: int, rank: int) -> Window:
 
 
 def _lockstep_windows(measured: Table, threads: Sequence[np.void], counts: Times) -> dict[int, Window]:
-    """The windows of processes that step together though they state no rank, numbered by pid; empty for one process."""
+    """Return the windows of processes that step together though they state no rank, numbered by pid; empty for one
+    process."""
     by_pid: dict[int, int] = {}
     for thread, count in zip(threads, counts.tolist(), strict=True):
         if abs(count - int(counts[0])) <= UNEQUAL_STEPS:
@@ -144,7 +146,7 @@ def _lockstep_windows(measured: Table, threads: Sequence[np.void], counts: Times
 
 
 def common_steps(windows: Sequence[Window]) -> npt.NDArray[np.int64]:
-    """The row of each step that all ranks measured (steps x ranks)."""
+    """Return the row of each step that all ranks measured (steps x ranks)."""
     numbers = [times(window.steps["index"]) for window in windows]
     common = reduce(np.intersect1d, numbers)
     rows = [np.argsort(each, kind="stable")[np.searchsorted(np.sort(each), common)] for each in numbers]
@@ -152,7 +154,7 @@ def common_steps(windows: Sequence[Window]) -> npt.NDArray[np.int64]:
 
 
 def in_lockstep(windows: Sequence[Window], tolerance: float) -> bool:
-    """Whether the steps of all ranks end together: nearly all within `tolerance` of a step of each other."""
+    """Return whether the steps of all ranks end together: nearly all within `tolerance` of a step of each other."""
     rows = common_steps(windows)
     if not len(rows):
         return False
@@ -163,7 +165,8 @@ def in_lockstep(windows: Sequence[Window], tolerance: float) -> bool:
 
 
 def device_window(run: Run, window: Window) -> Window:
-    """The steps whose device activities were recorded: all measured ones, or the few that torch's profiler traced.
+    """Return the steps whose device activities were recorded: all measured ones, or the few that torch's profiler
+    traced.
 
     The traced steps are warm-up for every other question, since tracing slows them. A step that the trace saw only a
     part of is cut to that part.
@@ -177,16 +180,12 @@ def device_window(run: Run, window: Window) -> Window:
         return window
     steps = steps[np.argsort(steps["begin"], kind="stable")]
     return Window(
-        window.pid,
-        window.tid,
-        steps,
-        np.maximum(times(steps["begin"]), begin),
-        np.minimum(times(steps["end"]), end),
+        window.pid, window.tid, steps, np.maximum(times(steps["begin"]), begin), np.minimum(times(steps["end"]), end)
     )
 
 
 def _traced(run: Run) -> tuple[int, int]:
-    """Begin and end, ns, of the stretch that the run's own Kineto trace covers; equal where it has none."""
+    """Return the begin and end, ns, of the stretch that the run's own Kineto trace covers; equal where it has none."""
     trace = run.info.facts.get("trace")
     if not isinstance(trace, Mapping) or trace.get("state") != "recorded":
         return 0, 0
@@ -200,36 +199,36 @@ def _empty(steps: Table, reason: Notice) -> Window:
 
 
 def process_rows(table: Table, window: Window) -> Table:
-    """The rows of the stepping process."""
+    """Return the rows of the stepping process."""
     return select(table, table["pid"] == window.pid)
 
 
 def thread_rows(table: Table, window: Window) -> Table:
-    """The rows of the stepping thread."""
+    """Return the rows of the stepping thread."""
     return select(table, (table["pid"] == window.pid) & (table["tid"] == window.tid))
 
 
 def select(table: Table, mask: npt.NDArray[np.bool_]) -> Table:
-    """The rows of `table` where `mask` holds."""
+    """Return the rows of `table` where `mask` holds."""
     return table if mask.all() else table[mask]  # the usual case, without a copy of a large table
 
 
 def named_rows(run: Run, table: Table, *names: str) -> Table:
-    """The rows of `table` that bear one of these names."""
+    """Return the rows of `table` that bear one of these names."""
     return select(table, has_name(run, table, *names))
 
 
 def has_name(run: Run, table: Table, *names: str) -> npt.NDArray[np.bool_]:
-    """Whether each row of `table` bears one of these names."""
+    """Return whether each row of `table` bears one of these names."""
     return np.isin(table["name"], [number for number, name in enumerate(run.names) if name in names])
 
 
 def is_collective(run: Run, calls: Table) -> npt.NDArray[np.bool_]:
-    """Whether a rank may wait for other ranks in each call."""
+    """Return whether a rank may wait for other ranks in each call."""
     collective = has_name(run, calls, *COLLECTIVES, *COLLECTIVE_METHODS.values())
     return np.asarray((calls["kind"] == CallKind.OTHER) & collective, np.bool_)
 
 
 def device_kind(run: Run) -> str:
-    """The device that the program states: host, cuda, cpu; empty when it states none."""
+    """Return the device that the program states: host, cuda, cpu; empty when it states none."""
     return str(run.info.facts.get("device", ""))

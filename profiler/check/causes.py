@@ -13,8 +13,8 @@ from profiler.check.model import FAIL, Change, CounterLine, Hunk, WorseCause
 from profiler.check.outputs.text import counted_cause
 
 if TYPE_CHECKING:
-    from profiler.analyse.finding import RuleText
-    from profiler.analyse.model import Comparison
+    from profiler.analyse.model.comparison import Comparison
+    from profiler.analyse.model.finding import RuleText
 
 Copied = Mapping[tuple[str, int, str], float]
 """File, line and function -> bytes that the line copies to the device per step."""
@@ -28,7 +28,7 @@ def worse_causes(comparison: Comparison, hunks: Sequence[Hunk] | None = None) ->
 
     :param hunks: all that changed in the files of findings; None: not known.
     """
-    from profiler.analyse.finding import FindingState, compare_findings
+    from profiler.analyse.model.finding import FindingState, compare_findings
     from profiler.report.finding_text import change_sentence, finding_text
 
     base, candidate = ((side.detail or side.runs[0]).judged for side in comparison.sides)
@@ -106,7 +106,7 @@ _RULES: Final = {
 
 def rule_of_line(change: Change, copied: Copied) -> RuleText | None:
     """Return the rule for what a line counts; None: what it is for is not known."""
-    from profiler.diagnose.rules.copies import MANY, TINY, filled_on_device, made_on_host
+    from profiler.diagnose.rules.device import MANY, TINY, filled_on_device, made_on_host
     from profiler.diagnose.rules.reads import rule_of_waits
 
     name = _RULES.get(change.counter, "")

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Final
 
-from profiler.analyse.model import Analysis, LineCost
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import LineCost
 from profiler.analyse.statistics import share_interval
 from profiler.check.counters.files import portable_path
 from profiler.check.model import FAIL, Change, CounterLine, GateResult, Hunk, SlowerLine

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from profiler import analyse_run, load, read, read_ranks
-from profiler.analyse.compare.comparability import counted_mismatches, find_mismatches
-from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.model import Extension, Mismatch
-from profiler.analyse.timing.counters import run_counts
+from profiler.analyse.comparability import counted_mismatches, find_mismatches
+from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.model.comparison import Extension, Mismatch
+from profiler.analyse.timing.counts import run_counts
 from profiler.commands._common import RUNS, no_virtual_device
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.masking import Privacy
@@ -190,7 +190,7 @@ def _report(
     planned: int | None = None,
     kept: str = "",
 ) -> int:
-    """Compare `sides` as `profiler.analyse.compare.comparison.compare` describes it, and write the report.
+    """Compare `sides` as `profiler.analyse.comparison.compare` describes it, and write the report.
 
     :param planned: the rounds that were planned, if a signal stopped the recording.
     :param kept: for a refusal, where the runs are that were just recorded.

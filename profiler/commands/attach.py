@@ -11,7 +11,7 @@ from profiler.commands._common import RUNS, add_privacy, privacy, seconds
 from profiler.core.errors import Exit
 
 if TYPE_CHECKING:
-    from profiler.analyse.model import Analysis
+    from profiler.analyse.model.analysis import Analysis
     from profiler.run.model import Run
 
 _MAX_PROCESSES: Final = 12

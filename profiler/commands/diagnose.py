@@ -28,7 +28,7 @@ class DiagnoseCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import analyse_run, load
-        from profiler.analyse.timing.counters import run_counts
+        from profiler.analyse.timing.counts import run_counts
         from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
         from profiler.report.ledger_page import ledger_report

@@ -67,7 +67,7 @@ def _timeline(run: Run, directory: Path, args: argparse.Namespace) -> Iterator[s
     from profiler.core import units
     from profiler.report.export import perfetto
     from profiler.run.filter import filter_run, filter_trace
-    from profiler.run.ingest.run_trace import read_traced
+    from profiler.run.ingest.kineto import read_traced
     from profiler.run.tables import pid_of
 
     traced = read_traced(directory)

@@ -78,7 +78,7 @@ class RunCommand:
                     print(f"profiler: the program {reason}", file=sys.stderr)
                     code = code or Exit.USAGE
                 elif run.info.is_counted:
-                    from profiler.analyse.timing.counters import run_counts
+                    from profiler.analyse.timing.counts import run_counts
                     from profiler.report.build import build_report
                     from profiler.report.render.console import print_report
 

@@ -113,7 +113,7 @@ def _describe(session: Session, out: TextIO) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from profiler.analyse.finding import KnockOut
+    from profiler.analyse.model.finding import KnockOut
     from profiler.core.terminal import print_line
     from profiler.report.action_text import change_text, duration_text, not_tried_text
     from profiler.report.finding_text import finding_sentence

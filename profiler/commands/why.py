@@ -14,7 +14,7 @@ from profiler.core.errors import ProfilerError
 from profiler.core.facts import with_python
 
 if TYPE_CHECKING:
-    from profiler.analyse.model import Analysis
+    from profiler.analyse.model.analysis import Analysis
     from profiler.run.model import RunInfo
 
 _MIN_S: Final = 1.0

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeVar
 
-from profiler.analyse.finding import Place
-from profiler.analyse.ledger.cells import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Ledger, Owner, Period
-from profiler.analyse.model import LineCost
+from profiler.analyse.model.finding import Place
+from profiler.analyse.model.host import LineCost
+from profiler.analyse.model.ledger import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Ledger, Owner, Period
 from profiler.diagnose.model import MOST, WORTH_NAMING
 from profiler.diagnose.rule import MAX_SITES, Claim, Cost, StepCosts, total_seconds
 from profiler.run.model import Site
@@ -48,7 +48,7 @@ class Want:
 
     @property
     def rest(self) -> float:
-        """Seconds of which the samples do not tell the lines."""
+        """Return the seconds of which the samples do not tell the lines."""
         return max(0.0, self.seconds - sum(amount for _, amount in self.parts))
 
 
@@ -67,7 +67,7 @@ class Lines:
         return bool(self._of)
 
     def places(self, step: float) -> tuple[Place, ...]:
-        """The lines that are worth naming, the largest first; most of their time decides what they call.
+        """Return the lines that are worth naming, the largest first; most of their time decides what they call.
 
         :param step: seconds of a step, of which they have shares.
         """
@@ -99,7 +99,7 @@ class Lines:
 
 
 def _telling_function(cell: Cell) -> str:
-    """The function in which a cell's time is, where that tells more than the line; else empty."""
+    """Return the function in which a cell's time is, where that tells more than the line; else empty."""
     is_telling = cell.owner in (Owner.LIBRARY, Owner.PYTHON) or cell.function.startswith(_TELLING)
     return cell.function if is_telling else ""
 
@@ -133,7 +133,7 @@ class Board:
         self._unplaced = dict[str, dict[str, float]]()
 
     def wants(self, claim: Claim, *, of_rest: bool = False) -> tuple[Want, ...]:
-        """What a claim would have if it were the only one.
+        """Return what a claim would have if it were the only one.
 
         :param of_rest: it is about all that other claims leave of its categories.
         """
@@ -146,16 +146,13 @@ class Board:
                 if amount > _LEAST * part.seconds:
                     parts.append((part, amount))
             if of_rest:
-                rest = min(rest, self._beyond(category))
+                in_cells = sum(part.left for part in self._of[category])
+                rest = min(rest, max(0.0, self._left.get(category, 0.0) - in_cells))
             wants.append(Want(category, sum(amount for _, amount in parts) + rest, tuple(parts)))
         return tuple(wants)
 
-    def _beyond(self, category: str) -> float:
-        in_cells = sum(part.left for part in self._of[category])
-        return max(0.0, self._left.get(category, 0.0) - in_cells)
-
     def _order(self, category: str, sites: Iterable[Site]) -> Iterator[Part]:
-        """The cells of a category that a claim about these lines is about, the likeliest first."""
+        """Yield the cells of a category that a claim about these lines is about, the likeliest first."""
         places = {site.place for site in sites}
         at_lines, others = list[Part](), list[Part]()
         for part in self._of[category]:
@@ -167,12 +164,12 @@ class Board:
         yield from (part for part in others if not part.cell.place)
 
     def left(self, want: Want) -> float:
-        """The seconds of what is wanted that no claim has."""
+        """Return the seconds of what is wanted that no claim has."""
         free = sum(min(amount, part.left) for part, amount in want.parts) + want.rest
         return max(0.0, min(free, self._left.get(want.category, 0.0)))
 
     def free(self, category: str) -> Iterator[tuple[Part | None, float]]:
-        """The seconds per step of a category that no claim has, in cells, and in none where cells do not tell."""
+        """Yield the seconds per step of a category that no claim has, in cells, and in none where cells do not tell."""
         left = max(0.0, self._left.get(category, 0.0))
         parts = [part for part in self._of[category] if part.left > 0]
         whole = sum(part.left for part in parts)
@@ -185,7 +182,7 @@ class Board:
         return min(1.0, max(0.0, self._left.get(category, 0.0)) / whole) if whole > 0 else 1.0
 
     def claimed(self, category: str) -> Iterator[tuple[Cell | None, float]]:
-        """The seconds per step of a category that claims have, in cells, and in none where cells do not tell."""
+        """Yield the seconds per step of a category that claims have, in cells, and in none where cells do not tell."""
         in_cells = 0.0
         for part in self._of[category]:
             if part.by:
@@ -194,7 +191,7 @@ class Board:
         yield None, max(0.0, sum(self._by.get(category, {}).values()) - in_cells)
 
     def remainder(self, claim: Claim, wants: Iterable[Want]) -> Claim:
-        """A claim about what other claims left of it."""
+        """Return a claim about what other claims left of it."""
         costs = {
             want.category: claim.costs[want.category].part(min(1.0, self.left(want) / want.seconds))
             for want in wants
@@ -203,7 +200,7 @@ class Board:
         return replace(claim, costs=costs)
 
     def rival(self, claim: Claim, wants: Sequence[Want]) -> str:
-        """The rule whose claim has most of the same time; empty where most of it is left."""
+        """Return the rule whose claim has most of the same time; empty where most of it is left."""
         lost = dict[str, float]()
         for want in wants:
             for part, amount in want.parts:
@@ -220,7 +217,7 @@ class Board:
         return max(lost, key=lambda name: lost[name])
 
     def lines(self, wants: Iterable[Want], *, left: bool) -> Lines:
-        """The lines of a claim.
+        """Return the lines of a claim.
 
         :param left: leave out what other claims have.
         """
@@ -247,7 +244,7 @@ class Board:
                 self._unplaced.setdefault(want.category, {})[name] = amount * self._steps
 
     def ledger(self, of_periods: Mapping[Period, str]) -> Ledger | None:
-        """The ledger with the rules whose findings have its cells.
+        """Return the ledger with the rules whose findings have its cells.
 
         :param of_periods: a period -> the rule whose finding is about all of it.
         """

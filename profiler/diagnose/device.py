@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.model import LEAST_STEPS, UNATTRIBUTED, WITH_WORK, Analysis, HostState, IdleBlame, Measure, Topic
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import WITH_WORK, HostState, IdleBlame
+from profiler.analyse.model.measures import LEAST_STEPS, UNATTRIBUTED, Measure, Topic
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.diagnose.model import (
@@ -33,7 +35,7 @@ _LAUNCH_CALLS: Final = ("launch", "memset", "event")
 
 
 def diagnose_device(analysis: Analysis) -> RunDiagnosis | None:
-    """How busy the device was, or why its idle time was not measured; None where the run does not tell when."""
+    """Return how busy the device was, or why its idle time was not measured; None where the run does not tell when."""
     device = stated_device(analysis.info.facts, analysis.info.devices)
     busy = analysis.measures.get("device_utilization")
     parts = analysis.device_parts
@@ -57,23 +59,25 @@ def diagnose_device(analysis: Analysis) -> RunDiagnosis | None:
 
 
 def is_sampled(busy: Measure) -> bool:
-    """Whether only NVML says how busy the device was: it sees no short gaps, so idle time does not follow from it."""
+    """Return whether only NVML says how busy the device was: it sees no short gaps, so idle time does not follow from
+    it."""
     return busy.source == "nvml"
 
 
 def program_blame(analysis: Analysis) -> list[IdleBlame]:
-    """The idle time but for what recording took, and what may have been work from before a trace began."""
+    """Return the idle time but for what recording took, and what may have been work from before a trace began."""
     return [row for row in analysis.idle if row.state not in (HostState.RECORDING, HostState.EARLIER_WORK)]
 
 
 def hides_waits(analysis: Analysis) -> bool:
-    """Whether Python of this run may be a wait inside CUDA: calls toward the device were not recorded."""
+    """Return whether Python of this run may be a wait inside CUDA: calls toward the device were not recorded."""
     launch = analysis.breakdown.get("launch")
     return analysis.info.facts.get("device") == "cuda" and (launch is None or launch.value is None)
 
 
 def _mean_idle(analysis: Analysis, idle: float) -> float:
-    """The idle share by the figure of busy time that all parts of a report have, which is a mean over the devices.
+    """Return the idle share by the figure of busy time that all parts of a report have, which is a mean over the
+    devices.
 
     :param idle: the share in which none of them ran, where there is no such figure, or its counter is contradicted.
     """
@@ -83,7 +87,7 @@ def _mean_idle(analysis: Analysis, idle: float) -> float:
 
 
 def missing_device(analysis: Analysis) -> Notice | None:
-    """The notice that a trace lacks what its GPU did; None where it has that, or shows no GPU."""
+    """Return the notice that a trace lacks what its GPU did; None where it has that, or shows no GPU."""
     devices = ", ".join(dict.fromkeys(str(each.get("name") or "GPU") for each in analysis.info.devices))
     kind = analysis.info.facts.get("device")
     if not analysis.is_trace or analysis.idle or not (kind == "cuda" or (kind == "cpu" and devices)):
@@ -92,8 +96,8 @@ def missing_device(analysis: Analysis) -> Notice | None:
 
 
 def too_few_launches(analysis: Analysis) -> Notice | None:
-    """The reason not to name causes of idle time in a trace; None with enough launches, or where its steps repeat them.
-    Two steps alone may both be unusual: they must have many."""
+    """Return the reason not to name causes of idle time in a trace; None with enough launches, or where its steps
+    repeat them. Two steps alone may both be unusual: they must have many."""
     launches = analysis.measures.get("launches_per_step")
     if not analysis.is_trace or launches is None or launches.value is None:
         return None
@@ -103,8 +107,8 @@ def too_few_launches(analysis: Analysis) -> Notice | None:
 
 
 def trace_category(category: str, subject: str, state: HostState, *, is_once: bool) -> tuple[str, str]:
-    """The category of idle time of a trace, and the code of what is to be added. Calls that launch are the framework's.
-    What occurs once is a category of its own, which no cure can change."""
+    """Return the category of idle time of a trace, and the code of what is to be added. Calls that launch are the
+    framework's. What occurs once is a category of its own, which no cure can change."""
     if state in WITH_WORK:
         return SUBMITTED, SUBMITTED
     if category == "launch" and subject not in _LAUNCH_CALLS:

@@ -10,9 +10,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
-from profiler.analyse.ledger.cells import Ledger, Period
-from profiler.analyse.model import BACKWARD, CORELESS_CATEGORIES, UPDATE, Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, NotJudged
+from profiler.analyse.model.host import BACKWARD, UPDATE
+from profiler.analyse.model.ledger import Ledger, Period
+from profiler.analyse.model.measures import CORELESS_CATEGORIES
 from profiler.core.errors import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
@@ -77,7 +79,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
 
 
 def _with_lines_of_cures(findings: Iterable[Finding], costs: StepCosts) -> Iterator[Finding]:
-    """The findings with the line to change, where that is none of their lines."""
+    """Yield the findings with the line to change, where that is none of their lines."""
     lines, info, running = costs.fact(SETTINGS) or {}, costs.analysis.info, _running(costs.analysis.ledger)
     for each in findings:
         first = next((place.site.place for place in each.places), None)
@@ -94,7 +96,7 @@ def _with_lines_of_cures(findings: Iterable[Finding], costs: StepCosts) -> Itera
 
 
 def _running(ledger: Ledger | None) -> set[tuple[str, int]]:
-    """The lines below which most of the backward passes and most of the updates run."""
+    """Return the lines below which most of the backward passes and most of the updates run."""
     running = list[set[tuple[str, int]]]()
     for activity in (BACKWARD, UPDATE):
         seconds, whole = defaultdict[tuple[str, int], float](float), 0.0
@@ -108,7 +110,7 @@ def _running(ledger: Ledger | None) -> set[tuple[str, int]]:
 
 
 def _made_at(finding: Finding, made: Mapping[tuple[str, int], Sequence[MadeObject]]) -> Site | None:
-    """The line that makes the object of a library in whose code most of a finding's time is."""
+    """Return the line that makes the object of a library in whose code most of a finding's time is."""
     first = next(iter(finding.places), None)
     if first is None or not first.package or first.share <= MOST * finding.share:
         return None
@@ -116,7 +118,8 @@ def _made_at(finding: Finding, made: Mapping[tuple[str, int], Sequence[MadeObjec
 
 
 def with_growth(finding: Finding, growth: Finding | None) -> Finding:
-    """The finding with the advice against growth, if most of it is at the line that grows; not if it is general."""
+    """Return the finding with the advice against growth, if most of it is at the line that grows; not if it is
+    general."""
     first = next(iter(finding.places), None)
     if growth is None or first is None or finding.known_cure or not finding.rule.is_of_code:
         return finding
@@ -127,7 +130,8 @@ def with_growth(finding: Finding, growth: Finding | None) -> Finding:
 
 
 def _registered_at(finding: Finding) -> Site | None:
-    """The line that registered the hooks of libraries in which most of a finding's time is; None: there is none."""
+    """Return the line that registered the hooks of libraries in which most of a finding's time is; None: there is
+    none."""
     shares = defaultdict[Site | None, float](float)
     for place in finding.places:
         shares[place.registered_at if place.package else None] += place.share
@@ -135,7 +139,7 @@ def _registered_at(finding: Finding) -> Site | None:
 
 
 def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Finding, ...]:
-    """The findings that a verdict tells, then all others.
+    """Return the findings that a verdict tells, then all others.
 
     First comes what makes a rank late, then what is worth it: gains by their size, and time without a known gain by its
     share. Then comes all else by its share. Waits for a core that no change of the program can shorten come last.
@@ -169,7 +173,7 @@ def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Find
 def _divided(
     claims: Iterable[tuple[Rule, Claim]], costs: StepCosts, board: Board, owned: set[tuple[str, int]]
 ) -> Iterator[Finding]:
-    """The findings of claims that are large enough, each about the cells that are left for it.
+    """Yield the findings of claims that are large enough, each about the cells that are left for it.
 
     :param owned: the lines of earlier claims; those of these are added.
     """
@@ -177,7 +181,9 @@ def _divided(
         wants = board.wants(answer, of_rest=rule.order is Order.REST)
         rival = board.rival(answer, wants) if rule.order is Order.EXACT and answer.has_gain else ""
         claim = answer if rival else _without_lines(board.remainder(answer, wants), owned)
-        if _is_large(rule, claim, costs):
+        # the interval must reach half of the threshold: else it may be chance
+        total, least = whole_cost(claim.costs.values()), rule.threshold * costs.active
+        if total.seconds > 0 and total.seconds >= least and total.low >= least / 2:
             finding = _finding(rule, claim, costs, rival)
             lines = board.lines(wants, left=not rival)
             step = (1.0 - finding.left_out) * costs.seconds
@@ -204,8 +210,8 @@ _NEARLY_ALL: Final = 0.8
 
 
 def _at_its_places(finding: Finding) -> Finding:
-    """The finding with the line and the function that take nearly all of its time, where advice to change code is about
-    others, such as those that call that function."""
+    """Return the finding with the line and the function that take nearly all of its time, where advice to change code
+    is about others, such as those that call that function."""
     named, first = {site.place for site in finding.sites}, next(iter(finding.places), None)
     if not finding.rule.is_of_code or first is None or first.share < _NEARLY_ALL * finding.share:
         return finding
@@ -218,13 +224,13 @@ def _at_its_places(finding: Finding) -> Finding:
 
 
 def _without_lines(claim: Claim, owned: Container[tuple[str, int]]) -> Claim:
-    """The claim without lines that other claims have, where it names more."""
+    """Return the claim without lines that other claims have, where it names more."""
     return replace(claim, sites=tuple(site for site in claim.sites if site.place not in owned) or claim.sites)
 
 
 def _certain_before_possible(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings, but each that is certainly waste before those just ahead of it whose gain is only an upper limit
-    and no larger for sure: the program may need that work."""
+    """Return the findings, but each that is certainly waste before those just ahead of it whose gain is only an upper
+    limit and no larger for sure: the program may need that work."""
     ordered = list[Finding]()
     for finding in findings:
         place = len(ordered)
@@ -242,19 +248,14 @@ def _may_gain_less(possible: Finding, certain: Finding) -> bool:
 
 
 def _weight(rule: Rule, claim: Claim, costs: StepCosts) -> float:
-    """What decides which of two rules about the same time comes first: the gain, of an alternative its square root."""
+    """Return what decides which of two rules about the same time comes first: the gain, of an alternative its square
+    root."""
     gain = _bound(claim, costs).factor if claim.has_gain else 1.0
     return math.sqrt(gain) if rule.is_alternative else gain
 
 
-def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
-    """Whether the claim reaches the threshold, and its interval half of that: else it may be chance."""
-    total, least = whole_cost(claim.costs.values()), rule.threshold * costs.active
-    return total.seconds > 0 and total.seconds >= least and total.low >= least / 2
-
-
 def _bound(claim: Claim, costs: StepCosts) -> Gain:
-    """The gain by Amdahl's law: the step without the cost of the cause, but with what the cure needs instead.
+    """Return the gain by Amdahl's law: the step without the cost of the cause, but with what the cure needs instead.
 
     It is that of a quiet machine, without recording: waits for a core are left out, but where they are what is claimed.
     """
@@ -272,7 +273,7 @@ def _waits(claim: Claim) -> float:
 
 
 def _gains(claim: Claim, costs: StepCosts) -> tuple[Gain, ...]:
-    """The predictions for a claim, the smaller one first: it knows of something that limits the step then."""
+    """Return the predictions for a claim, the smaller one first: it knows of something that limits the step then."""
     gains = (_bound(claim, costs), *replayed_gain(claim, costs))
     return tuple(
         sorted(
@@ -282,7 +283,8 @@ def _gains(claim: Claim, costs: StepCosts) -> tuple[Gain, ...]:
 
 
 def _finding_of_run(rule: Rule, claim: RunClaim, ledger: Ledger | None) -> Finding:
-    """A finding about the run, which predicts no gain: a recorded run may be shorter than those that it stands for."""
+    """Return a finding about the run, which predicts no gain: a recorded run may be shorter than those that it stands
+    for."""
     share, lines = claim.share, Lines()
     cells = list(ledger.of(claim.period)) if ledger and claim.period else []
     whole = sum(cell.seconds for cell in cells)
@@ -319,7 +321,7 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
 
 
 def with_trials(findings: Iterable[Finding], trials: Sequence[Trial], late: int | None = None) -> tuple[Finding, ...]:
-    """The findings with the gains that `try` measured before the predicted ones, in the order of `find`."""
+    """Return the findings with the gains that `try` measured before the predicted ones, in the order of `find`."""
     return in_order((_with_trial(finding, trials) for finding in findings), late)
 
 

@@ -6,16 +6,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import (
-    RECEIVE,
-    SEND,
-    WAITING_FOR_INDEX,
-    WAITING_FOR_WORKERS,
-    Analysis,
-    InputPart,
-    LibraryFunction,
-    LoaderUse,
-)
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import LibraryFunction
+from profiler.analyse.model.input import RECEIVE, SEND, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart, LoaderUse
 from profiler.diagnose.model import MOST, InputAdvice, InputDiagnosis
 
 SUBSTANTIAL: Final = 0.05
@@ -39,7 +32,7 @@ _MAKING: Final = ("dataset", "dataset map", "collate", "tokenize")
 
 
 def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
-    """What limits the input, with the figures that say so; None where no input was seen.
+    """Return what limits the input, with the figures that say so; None where no input was seen.
 
     Receiving a batch takes longer where the workers are busy with making others: a thread of the worker hands each
     tensor over, and has to wait for its GIL. What receiving takes beyond `HANDOVER`, or beyond the time in which the
@@ -94,30 +87,30 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
 
 
 def is_started_for_batches(use: LoaderUse) -> bool:
-    """Whether a loader is started for single batches, as by `next(iter(loader))`."""
+    """Return whether a loader is started for single batches, as by `next(iter(loader))`."""
     return use.starts > _STARTS * (use.batches or 1.0)
 
 
 def sampling_functions(analysis: Analysis) -> tuple[LibraryFunction, ...]:
-    """The function in which torch's loader asks its sampler for indices, from a hundredth of a step on."""
+    """Return the function in which torch's loader asks its sampler for indices, from a hundredth of a step on."""
     return tuple(each for each in analysis.library if each.file == _LOADER and each.name.endswith(_NEXT_INDEX))
 
 
 def _share_on_core(use: LoaderUse, busy: float) -> float:
-    """The least share of the time of making batches in which workers do not wait for a core: the training process would
-    not wait in their place. They wait for one also when they are woken for the next batch."""
+    """Return the least share of the time of making batches in which workers do not wait for a core: the training
+    process would not wait in their place. They wait for one also when they are woken for the next batch."""
     waits, cpu = use.worker_core_wait or 0.0, use.worker_cpu or 0.0
     return max(1.0 - min(1.0, waits / busy), granted_share(cpu, waits)) if busy > 0 else 1.0
 
 
 def granted_share(on_cpu: float | None, core_wait: float | None) -> float:
-    """The share of the time in which threads that are ready to run do run; 0 if that is not known."""
+    """Return the share of the time in which threads that are ready to run do run; 0 if that is not known."""
     return on_cpu / (on_cpu + core_wait) if on_cpu and core_wait is not None else 0.0
 
 
 def _shares_with_core(analysis: Analysis, parts: Collection[InputPart]) -> tuple[float, float]:
-    """The shares of the recorded time of these parts that the breakdown, which takes waits for a core out, keeps: of
-    work, and of waiting for workers, which loses only what is more than all work."""
+    """Return the shares of the recorded time of these parts that the breakdown, which takes waits for a core out,
+    keeps: of work, and of waiting for workers, which loses only what is more than all work."""
     measure, recorded = analysis.breakdown.get("input"), _seconds(parts)
     if measure is None or measure.value is None or not recorded:
         return 1.0, 1.0
@@ -150,8 +143,8 @@ def _with_workers(found: InputDiagnosis) -> InputAdvice:
 
 
 def are_kept(use: LoaderUse) -> bool:
-    """Whether the loaders keep their workers from one start to the next; False where that is not known. A loader that
-    is made anew for each epoch has other workers each time."""
+    """Return whether the loaders keep their workers from one start to the next; False where that is not known. A loader
+    that is made anew for each epoch has other workers each time."""
     if not are_persistent(use):
         return False
     if any(loader.made_anew is None for loader in use.loaders):  # a run of an earlier version
@@ -160,7 +153,7 @@ def are_kept(use: LoaderUse) -> bool:
 
 
 def are_persistent(use: LoaderUse) -> bool:
-    """Whether all loaders are set to keep their workers; False where that is not known."""
+    """Return whether all loaders are set to keep their workers; False where that is not known."""
     return bool(use.loaders) and all(loader.persistent_workers for loader in use.loaders)
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from profiler.analyse.finding import Place
+from profiler.analyse.model.finding import Place
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.model import MOST
 from profiler.run.code_origin import relative_site
@@ -36,7 +36,7 @@ class KnownCure(NamedTuple):
     """The class whose arguments it changes, of which the recorder notes the line (`profiler.agent.hooks.settings`)."""
 
     def holds(self, *, outside: bool) -> bool:
-        """Whether it holds for work of the steps, or outside of them."""
+        """Return whether it holds for work of the steps, or outside of them."""
         return self.anywhere or self.is_once is outside
 
     def is_about(self, function: str) -> bool:
@@ -327,12 +327,12 @@ class Cured(NamedTuple):
     """The line with most of that."""
 
     def most_of(self, share: float) -> str:
-        """What to do, where this is known of the lines with most of a finding's share; else empty."""
+        """Return what to do, where this is known of the lines with most of a finding's share; else empty."""
         return self.text if self.share > MOST * share else ""
 
 
 def known_cure(places: Iterable[Place], share: float, *, outside: bool = False) -> str:
-    """What helps against the time of a finding; empty where nothing is known of the lines with most of it.
+    """Return what helps against the time of a finding; empty where nothing is known of the lines with most of it.
 
     :param outside: the time is outside of the steps.
     """
@@ -340,7 +340,7 @@ def known_cure(places: Iterable[Place], share: float, *, outside: bool = False) 
 
 
 def largest_cure(places: Iterable[Place], *, outside: bool = False) -> Cured:
-    """What helps against most of the time at these lines of which something is known."""
+    """Return what helps against most of the time at these lines of which something is known."""
     helped = defaultdict[str, list[Place]](list)
     called = [(place, set(_called_with(place))) for place in places]
     written = {_function(place) for place, does in called if "JSON written anew" in does}
@@ -358,7 +358,7 @@ def _function(place: Place) -> tuple[str, str]:
 
 
 def _cure_of(place: Place, does: set[str], *, outside: bool) -> str:
-    """What helps against the time at a line: in what the line calls itself, else in what calls that.
+    """Return what helps against the time at a line: in what the line calls itself, else in what calls that.
 
     :param does: what the line does (`_called_with`).
     """
@@ -383,12 +383,12 @@ def has_denormal_numbers(facts: Mapping[str, Any]) -> bool:
 
 
 def cure_of_function(name: str, *, outside: bool = False) -> str:
-    """What helps against the time in a function, as module and name; empty where nothing is known."""
+    """Return what helps against the time in a function, as module and name; empty where nothing is known."""
     return next((known.text for known in _KNOWN if known.is_about(name) and known.holds(outside=outside)), "")
 
 
 def line_of_cure(cure: str, lines: Mapping[str, Any], folder: str) -> Site | None:
-    """The line that made what a cure changes; None where it changes no object, or its line is not known.
+    """Return the line that made what a cure changes; None where it changes no object, or its line is not known.
 
     :param lines: the fact SETTINGS, which has lines by the names of classes too.
     """
@@ -397,7 +397,7 @@ def line_of_cure(cure: str, lines: Mapping[str, Any], folder: str) -> Site | Non
 
 
 def _called_with(place: Place) -> Iterator[str]:
-    """What a line does, where a single call of it, or an assignment, stands for its time."""
+    """Yield what a line does, where a single call of it, or an assignment, stands for its time."""
     nodes = list(line_nodes(place.site.source))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     functions = [ast.unparse(call.func) for call in calls]
@@ -408,7 +408,11 @@ def _called_with(place: Place) -> Iterator[str]:
         yield "sum(tensor)"
     for call, name in zip(calls, names, strict=True):
         if name == "choice":
-            yield from _drawn(call)
+            given = {each.arg: ast.unparse(each.value) for each in call.keywords}
+            if given.get("replace") == "False":
+                yield "choice without replacement"
+            elif "p" in given and "replace" not in given and len(call.args) < 3:
+                yield "weighted choice"
         if name in ("vector_to_parameters", "parameters_to_vector"):
             yield "vector of parameters"
         if name in ("debug", "info") and any(isinstance(each, ast.JoinedStr) for each in call.args):
@@ -426,17 +430,8 @@ def _called_with(place: Place) -> Iterator[str]:
         yield "average of tensors"
 
 
-def _drawn(call: ast.Call) -> Iterator[str]:
-    """How a call of `choice` draws."""
-    given = {each.arg: ast.unparse(each.value) for each in call.keywords}
-    if given.get("replace") == "False":
-        yield "choice without replacement"
-    elif "p" in given and "replace" not in given and len(call.args) < 3:
-        yield "weighted choice"
-
-
 def _written(functions: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-    """What a line writes or reads, by the functions that it calls and their last names."""
+    """Yield what a line writes or reads, by the functions that it calls and their last names."""
     if "dump" in names or ("dumps" in names and "write_text" in names):
         yield "JSON written anew"
     if "json.load" in functions or "json.loads" in functions:
@@ -446,7 +441,7 @@ def _written(functions: Sequence[str], names: Sequence[str]) -> Iterator[str]:
 
 
 def _searched(node: ast.AST) -> str:
-    """What a part of a line does that takes longer the more items there are; empty: nothing of this kind."""
+    """Return what a part of a line does that takes longer the more items there are; empty: nothing of this kind."""
     match node:
         case ast.Call(func=ast.Attribute(attr="index"), args=[_]):
             return "search in a list"
@@ -461,7 +456,7 @@ def _searched(node: ast.AST) -> str:
 
 
 def _is_average(node: ast.AST) -> bool:
-    """Whether this is `old.data = old.data * keep + new.data * (1 - keep)`, with the factors in any order."""
+    """Return whether this is `old.data = old.data * keep + new.data * (1 - keep)`, with the factors in any order."""
     match node:
         case ast.Assign(targets=[target], value=ast.BinOp(ast.BinOp() as one, ast.Add(), ast.BinOp() as other)):
             parts = [ast.unparse(part) for part in (one.left, one.right, other.left, other.right)]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from profiler.analyse.finding import Confidence, Finding
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Confidence, Finding
 from profiler.core.errors import ProfilerError
 from profiler.core.live import Snapshot, ThreadUse
 from profiler.core.machine import estimate_throttling

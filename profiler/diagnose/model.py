@@ -10,21 +10,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from profiler.analyse.finding import Finding
-from profiler.analyse.ledger.cells import Owner
-from profiler.analyse.model import (
-    UNATTRIBUTED,
-    Analysis,
-    Driver,
-    InputPart,
-    LoaderUse,
-    Mismatch,
-    RankLedger,
-    Ratio,
-    Spikes,
-    ThreadActivity,
-    ThreadState,
-)
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Mismatch, Ratio
+from profiler.analyse.model.finding import Finding
+from profiler.analyse.model.host import Driver, Spikes, ThreadActivity, ThreadState
+from profiler.analyse.model.input import InputPart, LoaderUse
+from profiler.analyse.model.ledger import Owner
+from profiler.analyse.model.measures import UNATTRIBUTED
+from profiler.analyse.model.ranks import RankLedger
 from profiler.core.errors import Notice
 from profiler.core.live import Snapshot
 from profiler.run.model import Site
@@ -170,7 +163,7 @@ class InputDiagnosis:
 
     @property
     def made(self) -> float:
-        """What of `making` is no drawing of indices, so that workers could do it instead."""
+        """Return what of `making` is no drawing of indices, so that workers could do it instead."""
         return self.making - self.sampling
 
 
@@ -254,7 +247,7 @@ class TimeChange:
 
     @property
     def is_several(self) -> bool:
-        """Whether no phase makes up most of the change by itself."""
+        """Return whether no phase makes up most of the change by itself."""
         return self.kind in (TimeChangeKind.SEVERAL_PHASES, TimeChangeKind.ALL_PHASES)
 
 
@@ -371,7 +364,8 @@ class LiveView:
 
 
 def busy_thread(analysis: Analysis) -> ThreadActivity | None:
-    """The first thread that does not stand by, as a launcher does while its children work; None without threads."""
+    """Return the first thread that does not stand by, as a launcher does while its children work; None without
+    threads."""
     working = (thread for thread in analysis.threads if thread.state not in (ThreadState.IDLE, ThreadState.CHILD))
     return next(working, next(iter(analysis.threads), None))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from profiler.analyse.finding import Cure, Gain, GainMethod, Prediction
-from profiler.analyse.model import COMMUNICATING, COPYING, FILLING, HOST_CATEGORIES, WAIT_CATEGORIES, Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import COMMUNICATING, COPYING, FILLING
+from profiler.analyse.model.finding import Cure, Gain, GainMethod, Prediction
+from profiler.analyse.model.measures import HOST_CATEGORIES, WAIT_CATEGORIES
 from profiler.core.errors import ProfilerError
 from profiler.diagnose.model import MOST_UNEXPLAINED
 from profiler.diagnose.rule import Claim, StepCosts
@@ -24,7 +26,8 @@ _WHOLE: Final = 0.95
 
 
 def replayed_gain(claim: Claim, costs: StepCosts) -> Iterator[Gain]:
-    """The gain of a claim by replay; none where the run cannot be replayed, or nothing of the claim was recorded."""
+    """Yield the gain of a claim by replay; none where the run cannot be replayed, or nothing of the claim was
+    recorded."""
     replay = costs.analysis.replay
     cures = _cures(claim, costs)
     if replay is None or not costs.has_queue or not cures:
@@ -35,7 +38,8 @@ def replayed_gain(claim: Claim, costs: StepCosts) -> Iterator[Gain]:
 
 
 def _cures(claim: Claim, costs: StepCosts) -> tuple[Cure, ...]:
-    """The changes of a step that a claim is about; none where one of its categories is no work of the program."""
+    """Return the changes of a step that a claim is about; none where one of its categories is no work of the
+    program."""
     cures = []
     for name, cost in claim.costs.items():
         whole = costs.cost(name).seconds
@@ -59,7 +63,7 @@ def _cures(claim: Claim, costs: StepCosts) -> tuple[Cure, ...]:
 
 
 def parse_cures(text: str) -> tuple[Cure, ...]:
-    """Changes as they are written on the command line: `sync=0,input=0.5,copies=pinned`.
+    """Return changes as they are written on the command line: `sync=0,input=0.5,copies=pinned`.
 
     :raises ProfilerError: one of them is no change.
     """
@@ -89,7 +93,7 @@ _MOST_FACTOR: Final = 1000.0
 
 
 def what_if(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:
-    """What these changes give.
+    """Return what these changes give.
 
     :raises ProfilerError: a change names nothing in the run, or nothing of it was recorded.
     """
@@ -100,7 +104,17 @@ def what_if(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise ProfilerError(f"--what-if: {twice} is named twice")
     if analysis.replay is not None:
-        return _replayed(analysis, cures)
+        replay = analysis.replay
+        assert replay is not None
+        try:
+            prediction = replay.predict(cures)
+        except KeyError as error:
+            raise _unknown(str(error.args[0]), replay.names()) from error
+        if prediction is None:
+            raise ProfilerError(
+                f"--what-if: nothing of {', '.join(map(str, cures))} was recorded in the measured steps"
+            )
+        return prediction
     phases = [name for name in names if any(phase.name == name for phase in analysis.phases)]
     if phases and len(phases) < len(names):  # both divide the same time
         raise ProfilerError(
@@ -112,20 +126,8 @@ def what_if(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:
     return Prediction(GainMethod.BOUND, step, after, step)
 
 
-def _replayed(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:
-    replay = analysis.replay
-    assert replay is not None
-    try:
-        prediction = replay.predict(cures)
-    except KeyError as error:
-        raise _unknown(str(error.args[0]), replay.names()) from error
-    if prediction is None:
-        raise ProfilerError(f"--what-if: nothing of {', '.join(map(str, cures))} was recorded in the measured steps")
-    return prediction
-
-
 def _recorded(analysis: Analysis, cure: Cure) -> float:
-    """Seconds per step of a host category or a phase in a run without a queue."""
+    """Return the seconds per step of a host category or a phase in a run without a queue."""
     if cure.name in DEVICE_ONLY:
         raise ProfilerError(f"--what-if: {cure}: the activities of a device were not recorded in this run")
     phases = {phase.name: phase.seconds_per_step for phase in analysis.phases}

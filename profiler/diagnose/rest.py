@@ -7,8 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, Finding, RuleText
-from profiler.analyse.ledger.cells import (
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import COMMUNICATING, COPYING, HostState, IdleBlame
+from profiler.analyse.model.finding import Confidence, Finding, RuleText
+from profiler.analyse.model.host import AFTER_OPTIMIZER, INTERRUPTIONS, UPDATE, Stage
+from profiler.analyse.model.input import WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart
+from profiler.analyse.model.ledger import (
     GARBAGE_KIND,
     IMPORT_KIND,
     NOT_RECORDED,
@@ -18,22 +22,7 @@ from profiler.analyse.ledger.cells import (
     Period,
     Recurrence,
 )
-from profiler.analyse.model import (
-    AFTER_OPTIMIZER,
-    COMMUNICATING,
-    COPYING,
-    CORELESS_CATEGORIES,
-    INTERRUPTIONS,
-    UNATTRIBUTED,
-    UPDATE,
-    WAITING_FOR_INDEX,
-    WAITING_FOR_WORKERS,
-    Analysis,
-    HostState,
-    IdleBlame,
-    InputPart,
-    Stage,
-)
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, UNATTRIBUTED
 from profiler.diagnose.board import Board, Lines
 from profiler.diagnose.device import (
     BUSY,
@@ -77,7 +66,7 @@ _CHANCE: Final = 0.03
 
 
 def rest(board: Board, costs: StepCosts) -> Iterator[Finding]:
-    """What claims left of a step, the most seconds first; none of it has a cure."""
+    """Yield what claims left of a step, the most seconds first; none of it has a cure."""
     found = _of_device(board, costs) if costs.has_queue else _of_host(board, costs)
     yield from sorted(found, key=lambda finding: -finding.seconds)[:MAX_LISTED]
 
@@ -101,7 +90,7 @@ class _Group:
 
 
 def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Finding | None:
-    """Time with its lines; None where it is too little to tell."""
+    """Return the time with its lines; None where it is too little to tell."""
     cost = group.cost
     least = NAMED if name == UNATTRIBUTED else WORTH_NAMING
     if not cost.seconds or cost.seconds < least * costs.active:
@@ -109,7 +98,8 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     # waits for a core are a part of the whole step; all else is a part of the time in which the program has one
     step = costs.seconds if name in CORELESS_CATEGORIES else costs.own_step(cost.seconds)
     confidence = Confidence.HIGH if cost.low >= NARROW * cost.seconds else Confidence.MEDIUM
-    if is_of_device := _reflects_device(name, costs):
+    busy = costs.analysis.value("device_utilization") or 0.0
+    if is_of_device := (costs.is_device_unseen and busy >= BUSY and name not in _BESIDE_A_DEVICE):
         values[DEVICE_UNSEEN] = True
     if is_of_device or cost.low < _CHANCE * step:
         confidence = Confidence.LOW
@@ -133,12 +123,6 @@ def _only_optimizer(costs: StepCosts) -> Site | None:
     optimizers = costs.fact("optimizers") or ()
     lines = [each for each in optimizers if each.get("file")]
     return Site.from_fact(lines[0]) if len(optimizers) == len(lines) == 1 else None
-
-
-def _reflects_device(name: str, costs: StepCosts) -> bool:
-    """Whether the host may only wait for a device of which no more is known than that it was busy."""
-    busy = costs.analysis.value("device_utilization") or 0.0
-    return costs.is_device_unseen and busy >= BUSY and name not in _BESIDE_A_DEVICE
 
 
 # ---------------------------------------------------------------- the host
@@ -195,7 +179,7 @@ def _name(category: str, lines: Lines, analysis: Analysis) -> str:
 
 
 def _largest_part(parts: Iterable[InputPart]) -> InputPart | None:
-    """What the training process does itself, where it takes most of the input; else what takes most time."""
+    """Return what the training process does itself, where it takes most of the input; else what takes most time."""
     making = [part for part in parts if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)]
     whole = sum(part.seconds_per_step for part in making)
     own = [part for part in making if part.where == "main process" and part.seconds_per_step > MOST * whole]
@@ -257,7 +241,7 @@ def _scaled(row: IdleBlame, part: float) -> IdleBlame:
 
 
 def _is_single_call(rows: Iterable[IdleBlame]) -> bool:
-    """Whether one call that blocks, allocates or sets the device up takes nearly all of the time."""
+    """Return whether one call that blocks, allocates or sets the device up takes nearly all of the time."""
     row = max(rows, key=lambda each: each.share_of_wall)
     is_setup = row.state is HostState.IN_CALL and trace_category(
         row.category, row.subject, row.state, is_once=False
@@ -266,7 +250,7 @@ def _is_single_call(rows: Iterable[IdleBlame]) -> bool:
 
 
 def _largest(rows: Iterable[IdleBlame]) -> tuple[IdleBlame, ...]:
-    """The operators, calls and functions with at least a tenth of the wall time each, the largest first."""
+    """Return the operators, calls and functions with at least a tenth of the wall time each, the largest first."""
     merged: dict[tuple[HostState, str, str], IdleBlame] = {}
     for row in rows:
         key = row.state, row.subject, str(row.site) if row.state is HostState.IN_PYTHON else ""

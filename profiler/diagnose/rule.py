@@ -14,19 +14,13 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, GainMethod, RuleText
-from profiler.analyse.ledger.cells import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Owner, Period, Recurrence
-from profiler.analyse.model import (
-    COMMUNICATING,
-    COPYING,
-    CORELESS_CATEGORIES,
-    FILLING,
-    Analysis,
-    HostState,
-    InputPart,
-    LineCost,
-    Phase,
-)
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import COMMUNICATING, COPYING, FILLING, HostState
+from profiler.analyse.model.finding import Confidence, GainMethod, RuleText
+from profiler.analyse.model.host import LineCost, Phase
+from profiler.analyse.model.input import InputPart
+from profiler.analyse.model.ledger import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Owner, Period, Recurrence
+from profiler.analyse.model.measures import CORELESS_CATEGORIES
 from profiler.core.errors import Notice
 from profiler.diagnose.device import BUSY, COPIES, is_sampled, program_blame, trace_category
 from profiler.diagnose.input import diagnose_input
@@ -52,7 +46,7 @@ class Cost:
     high: float
 
     def part(self, share: float) -> Cost:
-        """A share of it, as far as that is known exactly."""
+        """Return a share of it, as far as that is known exactly."""
         return Cost(share * self.seconds, share * self.low, share * self.high)
 
     def __add__(self, other: Cost) -> Cost:
@@ -142,21 +136,22 @@ class StepCosts:
 
     @property
     def recording(self) -> float:
-        """Seconds of a step that recording takes; 0 with a queue, where they may lie under a busy device."""
+        """Return the seconds of a step that recording takes; 0 with a queue, where they may lie under a busy device."""
         return 0.0 if self.has_queue else self.analysis.recording
 
     @property
     def is_idle(self) -> bool:
-        """Whether a device with a queue was idle for more of the time than a busy one is."""
+        """Return whether a device with a queue was idle for more of the time than a busy one is."""
         return self.has_queue and sum(row.share_of_wall for row in self.analysis.idle) > 1.0 - BUSY
 
     def is_little(self, idle: float) -> bool:
-        """Whether this is little idle time per step of a trace whose device is too busy for the host to limit it."""
+        """Return whether this is little idle time per step of a trace whose device is too busy for the host to limit
+        it."""
         return self.analysis.is_trace and not self.is_idle and idle < NAMED * self.seconds
 
     @cached_property
     def categories(self) -> Mapping[str, Cost]:
-        """Host category, COMMUNICATING or COPYING -> what it costs; empty where nothing was recorded."""
+        """Return host category, COMMUNICATING or COPYING -> what it costs; empty where nothing was recorded."""
         if self.has_queue:
             costs: dict[str, float] = {}
             for row in program_blame(self.analysis):
@@ -182,28 +177,28 @@ class StepCosts:
 
     @property
     def active(self) -> float:
-        """Seconds of a step without waits for a core: of shares of it, a busy machine hides no cause."""
+        """Return the seconds of a step without waits for a core: of shares of it, a busy machine hides no cause."""
         return max(0.0, self.seconds - sum(self.cost(name).seconds for name in CORELESS_CATEGORIES))
 
     @cached_property
     def core_wait_factor(self) -> float:
-        """How many times as long host work takes because it waits for a core at times."""
+        """Return how many times as long host work takes because it waits for a core at times."""
         work = sum(self.cost(name).seconds for name in ON_CORE)
         return 1.0 + self.cost("core").seconds / work if work and not self.has_queue else 1.0
 
     @property
     def collecting(self) -> float:
-        """Seconds of a step in which garbage is collected, without waits for a core."""
+        """Return the seconds of a step in which garbage is collected, without waits for a core."""
         return (self.analysis.value("gc_time") or 0.0) / self.core_wait_factor
 
     @property
     def blocked(self) -> float | None:
-        """Seconds of a step in which the thread could not run, by its clocks."""
+        """Return the seconds of a step in which the thread could not run, by its clocks."""
         return self.analysis.blocked
 
     @property
     def is_device_unseen(self) -> bool:
-        """Whether a device other than the CPU was not recorded: host work may then run while that is busy."""
+        """Return whether a device other than the CPU was not recorded: host work may then run while that is busy."""
         return not self.has_queue and self.fact("device") not in (None, "cpu")
 
     @cached_property
@@ -211,16 +206,17 @@ class StepCosts:
         return diagnose_input(self.analysis)
 
     def cost(self, category: str) -> Cost:
-        """What a category costs; nothing where it was not recorded."""
+        """Return what a category costs; nothing where it was not recorded."""
         return self.categories.get(category, NOTHING)
 
     def is_known(self, *categories: str) -> bool:
-        """Whether the breakdown tells what these categories take: then none of them is part of what is unknown."""
+        """Return whether the breakdown tells what these categories take: then none of them is part of what is
+        unknown."""
         return all(name in self.categories for name in categories)
 
     def own_step(self, claimed: float, waits: float = 0.0) -> float:
-        """Seconds of a step without waits for a core and without recording: what costs are shares of, and what a cure
-        shortens. So a share and the gain agree, and neither depends on what else the machine did.
+        """Return the seconds of a step without waits for a core and without recording: what costs are shares of, and
+        what a cure shortens. So a share and the gain agree, and neither depends on what else the machine did.
 
         :param claimed: seconds that a cause costs. Recording is taken to be half of the others at most.
         :param waits: the part of them that is waits for a core, which stays in the step.
@@ -231,18 +227,18 @@ class StepCosts:
         return step - min(self.recording, MOST * max(0.0, step - claimed))
 
     def share(self, seconds: float) -> float:
-        """A cost, none of which is waits for a core, as a share of the step (`own_step`)."""
+        """Return a cost, none of which is waits for a core, as a share of the step (`own_step`)."""
         return seconds / self.own_step(seconds) if self.seconds else 0.0
 
     def own_share(self, part: float) -> float:
-        """A share of the recorded step, none of which is waits for a core, as one of the step without these."""
+        """Return a share of the recorded step, none of which is waits for a core, as one of the step without these."""
         return self.share(part * self.seconds)
 
     def fact(self, name: str) -> Any:
         return self.analysis.info.facts.get(name)
 
     def number(self, name: str) -> float | None:
-        """A fact, or else a detail of the machine, that is a number."""
+        """Return a fact, or else a detail of the machine, that is a number."""
         value = self.analysis.info.facts.get(name, self.analysis.info.host.get(name))
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -250,7 +246,7 @@ class StepCosts:
         return next((phase for phase in self.analysis.phases if phase.name == name), None)
 
     def inputs(self, *, where: str = "", context: str = "", name: str = "") -> list[InputPart]:
-        """The parts of the input with these properties, the most seconds first."""
+        """Return the parts of the input with these properties, the most seconds first."""
         return [
             part
             for part in self.analysis.input
@@ -265,7 +261,8 @@ class StepCosts:
 
     @cached_property
     def cells(self) -> Sequence[tuple[str, float, Cell]]:
-        """The cells of the measured steps of the device, or else of the host, with category and seconds per step."""
+        """Return the cells of the measured steps of the device, or else of the host, with category and seconds per
+        step."""
         ledger, thread = self.analysis.ledger, DEVICE if self.has_queue else MAIN
         steps = ledger.steps.get(thread, 0) if ledger else 0
         if ledger is None or not steps:
@@ -274,7 +271,7 @@ class StepCosts:
         return [(name(cell), cell.seconds / steps, cell) for cell in ledger.of(Period.STEPS, thread)]
 
     def _cells_of_lines(self) -> Iterator[tuple[str, float, Cell]]:
-        """The cells of a run without a ledger, such as of an attached program."""
+        """Yield the cells of a run without a ledger, such as of an attached program."""
         for line in () if self.has_queue else self.analysis.lines:
             for category, seconds in line.categories.items():
                 cost, origin = line_cost(line, seconds), (Owner.USER, "", line.site, line.calls)
@@ -283,7 +280,7 @@ class StepCosts:
                 yield category, seconds, cell
 
     def sites(self, category: str) -> tuple[Site, ...]:
-        """The lines that are worth naming for a category, the most seconds first."""
+        """Return the lines that are worth naming for a category, the most seconds first."""
         totals = defaultdict[Site, float](float)
         for name, seconds, cell in self.cells:
             if name == category and cell.place is not None:
@@ -293,7 +290,8 @@ class StepCosts:
         return largest_sites(lines)
 
     def line_sites(self, category: str, others: Collection[Site] = ()) -> tuple[Site, ...]:
-        """The lines that are worth naming for a category by their own samples, the most first, without `others`."""
+        """Return the lines that are worth naming for a category by their own samples, the most first, without
+        `others`."""
         lines = {line.site: line.categories.get(category, 0.0) for line in self.lines if line.site not in others}
         largest = sorted(lines, key=lambda site: -lines[site])
         return tuple(site for site in largest if lines[site] >= WORTH_NAMING * self.active)[:MAX_SITES]
@@ -363,7 +361,7 @@ def rule(name: str, title: str, evidence: tuple[str, ...], fix: str, **options: 
 
 
 def take(costs: StepCosts, *categories: str) -> dict[str, Cost]:
-    """All of these categories, as the costs of a claim."""
+    """Return all of these categories, as the costs of a claim."""
     return {name: costs.cost(name) for name in categories if costs.cost(name).seconds > 0}
 
 
@@ -372,8 +370,8 @@ NO_WORK: Final = (*CORELESS_CATEGORIES, "ranks")
 
 
 def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[Site, ...]]:
-    """The time of a phase by category, as its stack samples are divided, without waits for a core or for other ranks,
-    and the lines with most of it: those of libraries, which the program cannot change, come last."""
+    """Return the time of a phase by category, as its stack samples are divided, without waits for a core or for other
+    ranks, and the lines with most of it: those of libraries, which the program cannot change, come last."""
     sampled = sum(phase.categories.values())
     parts = {name: seconds / sampled for name, seconds in phase.categories.items()} if sampled else {"compute": 1.0}
     parts = {name: part for name, part in parts.items() if name not in NO_WORK}
@@ -388,7 +386,8 @@ def _is_of_library(site: Site) -> bool:
 
 
 def largest_sites(sites: Iterable[Site | None]) -> tuple[Site, ...]:
-    """The first sites on distinct lines: a lambda or a comprehension is a function of its own on the same line."""
+    """Return the first sites on distinct lines: a lambda or a comprehension is a function of its own on the same
+    line."""
     by_line: dict[tuple[str, int], Site] = {}
     for site in sites:
         if site is not None:

@@ -5,24 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import UNATTRIBUTED, Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.measures import UNATTRIBUTED
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.diagnose.device import BUSY, diagnose_device, missing_device
-from profiler.diagnose.model import (
-    NAMED,
-    RECORDED_COMPUTING,
-    RunDiagnosis,
-    RunVerdict,
-    UnknownShare,
-    busy_thread,
-)
+from profiler.diagnose.model import NAMED, RECORDED_COMPUTING, RunDiagnosis, RunVerdict, UnknownShare, busy_thread
 from profiler.diagnose.rest import steps_share
 from profiler.run.model import StepKind
 
 
 def diagnose_run(analysis: Analysis) -> RunDiagnosis:
-    """Why the device was idle, that it was busy, or why that is not known; and which rank makes the others wait."""
+    """Return why the device was idle, that it was busy, or why that is not known; and which rank makes the others
+    wait."""
     found, peak = _diagnose_rank(analysis), analysis.value("peak_share")
     if found.verdict is not RunVerdict.NO_STEP:
         found = replace(found, steps_share=steps_share(analysis.ledger) if analysis.ledger else 0.0)
@@ -53,7 +48,7 @@ def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
 
 
 def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
-    """The diagnosis without a device queue: what comes first of what took the host's time."""
+    """Return the diagnosis without a device queue: what comes first of what took the host's time."""
     if missing := missing_device(analysis):
         return RunDiagnosis(RunVerdict.DEVICE_UNRECORDED, reason=missing)
     if not sum(measure.value or 0.0 for measure in analysis.breakdown.values()):

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from profiler.analyse.finding import Finding, KnockOut
-from profiler.analyse.model import CORELESS_CATEGORIES
+from profiler.analyse.model.finding import Finding, KnockOut
+from profiler.analyse.model.measures import CORELESS_CATEGORIES
 from profiler.core.errors import Notice
 from profiler.knockout.source import ChangedSource, skip_lines, stop_threads_at
 from profiler.run.model import Site

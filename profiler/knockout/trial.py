@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from profiler.agent.hooks.trial_settings import VARIABLE as SETTINGS_VARIABLE
-from profiler.analyse.finding import MUCH, Confidence, Finding, GainMethod, KnockOut
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import MUCH, Confidence, Finding, GainMethod, KnockOut
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Round
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.interleave import RoundRunner

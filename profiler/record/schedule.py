@@ -22,7 +22,7 @@ from profiler.run.source import read_facts
 from profiler.run.tables import ENV_TRACE_SECONDS, ENV_TRACE_STEPS
 
 if TYPE_CHECKING:
-    from profiler.analyse.model import Extension
+    from profiler.analyse.model.comparison import Extension
 
 AGAIN: Final = "full-set-again"
 """Folder of the second run that a program has in each round: a name that no pattern for the first runs matches."""

@@ -12,8 +12,9 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from profiler.analyse.finding import Cure, Finding, GainMethod, Prediction
-from profiler.analyse.model import MAX_WITHOUT_CORE, WITHOUT_CORE, Analysis, Comparison
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import MAX_WITHOUT_CORE, WITHOUT_CORE, Comparison
+from profiler.analyse.model.finding import Cure, Finding, GainMethod, Prediction
 from profiler.core.errors import Notice
 from profiler.core.facts import program as started_program
 from profiler.core.masking import MASK, masked_word

@@ -7,15 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from profiler.analyse.model import (
-    CORELESS_CATEGORIES,
-    HOST_CATEGORIES,
-    Analysis,
-    LineCost,
-    RankActivity,
-    RunCounts,
-    Topic,
-)
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import RunCounts
+from profiler.analyse.model.host import LineCost
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, HOST_CATEGORIES, Topic
+from profiler.analyse.model.ranks import RankActivity
 from profiler.core.facts import program_name
 from profiler.core.plugins import call_plugin, discover, entry_points
 from profiler.core.units import seconds

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from profiler.analyse.ledger.cells import Owner
-from profiler.analyse.model import AFTER_OPTIMIZER, COMMUNICATING, COPYING, ELSEWHERE, UNATTRIBUTED, UPDATE, Stage
+from profiler.analyse.model.device import COMMUNICATING, COPYING
+from profiler.analyse.model.host import AFTER_OPTIMIZER, ELSEWHERE, UPDATE, Stage
+from profiler.analyse.model.ledger import Owner
+from profiler.analyse.model.measures import UNATTRIBUTED
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     CODE_OF,

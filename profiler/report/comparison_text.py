@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import ELSEWHERE, LOADED_MACHINE, UNATTRIBUTED, Comparison
+from profiler.analyse.model.analysis import LOADED_MACHINE
+from profiler.analyse.model.comparison import Comparison
+from profiler.analyse.model.host import ELSEWHERE
+from profiler.analyse.model.measures import UNATTRIBUTED
 from profiler.core.metrics import PER_STEP, find_counter
 from profiler.core.units import count, rate, ratio, seconds, share, significant
 from profiler.diagnose.model import (

@@ -9,7 +9,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from profiler.analyse.model import Mismatch, RunCounts, SiteCount
+from profiler.analyse.model.comparison import Mismatch
+from profiler.analyse.model.device import RunCounts, SiteCount
 from profiler.core.facts import program_name
 from profiler.core.units import nth, rate, significant, size
 from profiler.report.action_text import command_text, keep_action

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
 from typing import Any, Final
 
-from profiler.analyse.finding import Finding, Place
-from profiler.analyse.ledger.cells import Owner, Period
+from profiler.analyse.model.finding import Finding, Place
+from profiler.analyse.model.ledger import Owner, Period
 from profiler.core.syntax import called_functions, parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.diagnose.model import CODE_OF, MOST, RUNS_TRAINING

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from profiler.analyse.finding import (
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import DevicePart
+from profiler.analyse.model.finding import (
     Confidence,
     Finding,
     FindingChange,
@@ -17,8 +19,8 @@ from profiler.analyse.finding import (
     NotJudged,
     Place,
 )
-from profiler.analyse.ledger.cells import Period
-from profiler.analyse.model import BETWEEN_BATCHES, MARKED_DATA, RECEIVE, THE_LOADER, Analysis, DevicePart, InputPart
+from profiler.analyse.model.input import BETWEEN_BATCHES, MARKED_DATA, RECEIVE, THE_LOADER, InputPart
+from profiler.analyse.model.ledger import Period
 from profiler.core.units import ratio, seconds, share, significant
 from profiler.diagnose.model import (
     BUSY_DEVICE,

@@ -8,18 +8,11 @@ from itertools import islice
 from pathlib import PurePath
 from typing import Final
 
-from profiler.analyse.finding import Confidence, Finding, GainMethod
-from profiler.analyse.model import (
-    CORELESS_CATEGORIES,
-    DAMAGE,
-    LOADED_MACHINE,
-    MIN_SAMPLES,
-    UNATTRIBUTED,
-    USUAL_STEPS,
-    Analysis,
-    RankActivity,
-    Stage,
-)
+from profiler.analyse.model.analysis import DAMAGE, LOADED_MACHINE, Analysis
+from profiler.analyse.model.finding import Confidence, Finding, GainMethod
+from profiler.analyse.model.host import Stage
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, MIN_SAMPLES, UNATTRIBUTED, USUAL_STEPS
+from profiler.analyse.model.ranks import RankActivity
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share

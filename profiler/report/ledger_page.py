@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from profiler.analyse.ledger.cells import DEVICE, MAIN, RECORDER_KIND, SMALLEST, Cell, Ledger, Owner, Period, Recurrence
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.ledger import DEVICE, MAIN, RECORDER_KIND, SMALLEST, Cell, Ledger, Owner, Period, Recurrence
 from profiler.core.errors import ProfilerError
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import WORTH_NAMING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.core.live import GpuUse, Snapshot, StepUse, ThreadUse
 from profiler.core.units import rate, seconds, share, size, value
 from profiler.diagnose.model import LiveDiagnosis, LiveLimit, LiveView

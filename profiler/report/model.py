@@ -10,7 +10,9 @@ from functools import cached_property
 from statistics import median
 from typing import Final
 
-from profiler.analyse.model import LOADED_MACHINE, Analysis, Comparison, Measure, Missing, Ratio, Side, Topic
+from profiler.analyse.model.analysis import LOADED_MACHINE, Analysis
+from profiler.analyse.model.comparison import Comparison, Ratio, Side
+from profiler.analyse.model.measures import Measure, Missing, Topic
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.core.metrics import RATES, is_final

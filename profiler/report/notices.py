@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from profiler.analyse.model import WAITS_FOR_CORE, Mismatch, ResultComparison, ResultDifference
+from profiler.analyse.model.comparison import WAITS_FOR_CORE, Mismatch, ResultComparison, ResultDifference
 from profiler.core import units
 from profiler.core.errors import Notice
 from profiler.report.text import listed, plural, too_few

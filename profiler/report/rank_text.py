@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from profiler.analyse.model import UNATTRIBUTED, CollectiveWait, RankLedger, Straggler
+from profiler.analyse.model.measures import UNATTRIBUTED
+from profiler.analyse.model.ranks import CollectiveWait, RankLedger, Straggler
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import NAMED
 from profiler.report.category_text import CATEGORIES

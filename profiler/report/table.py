@@ -10,7 +10,8 @@ from operator import itemgetter
 from pathlib import PurePath
 from typing import Generic, TypeVar
 
-from profiler.analyse.model import Measure, Ratio
+from profiler.analyse.model.comparison import Ratio
+from profiler.analyse.model.measures import Measure
 from profiler.core import units
 from profiler.core.errors import Notice
 from profiler.core.metrics import is_constant, is_share, label

@@ -8,7 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path, PurePath
 from typing import Final
 
-from profiler.analyse.model import HostState, IdleBlame, InputPart, Missing, Period, SiteOrigin, ThreadState, Topic
+from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model.host import Period, ThreadState
+from profiler.analyse.model.input import InputPart
+from profiler.analyse.model.measures import Missing, Topic
 from profiler.core import units
 from profiler.core.facts import CHANGED, UNKNOWN_CHANGES
 from profiler.run.model import Site, StepDefinition, StepKind

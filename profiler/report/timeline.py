@@ -6,13 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import (
-    DEVICE_CATEGORIES,
-    HOST_CATEGORIES,
-    UNATTRIBUTED,
-    Timeline,
-    TimelineEvent,
-)
+from profiler.analyse.model.device import Timeline, TimelineEvent
+from profiler.analyse.model.measures import DEVICE_CATEGORIES, HOST_CATEGORIES, UNATTRIBUTED
 from profiler.core import units
 from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
 from profiler.report.category_text import category_label, category_meaning, category_tone, device_label

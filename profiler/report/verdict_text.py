@@ -6,17 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler.analyse.finding import Finding
-from profiler.analyse.model import (
-    MIN_SAMPLES,
-    UNATTRIBUTED,
-    Analysis,
-    Driver,
-    HostState,
-    SpikeLine,
-    Spikes,
-    ThreadActivity,
-)
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import HostState
+from profiler.analyse.model.finding import Finding
+from profiler.analyse.model.host import Driver, SpikeLine, Spikes, ThreadActivity
+from profiler.analyse.model.measures import MIN_SAMPLES, UNATTRIBUTED
 from profiler.core.units import nth, seconds, share, significant
 from profiler.diagnose.model import (
     BUSY_DEVICE,

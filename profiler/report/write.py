@@ -10,7 +10,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.analyse.model import Analysis, Comparison, Mismatch, RunCounts
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison, Mismatch
+from profiler.analyse.model.device import RunCounts
 from profiler.core.errors import ProfilerError
 from profiler.core.files import replacement
 from profiler.core.terminal import called_as, print_line

@@ -44,13 +44,13 @@ UNKNOWN_FOLDERS: Final = PackageFolders()
 
 
 def package_folders(facts: Mapping[str, Any]) -> PackageFolders:
-    """The folders that hooks recorded among the facts of a program."""
+    """Return the folders that hooks recorded among the facts of a program."""
     values = (facts.get(name) for name in ("package", "torch_folder", "main"))
     return PackageFolders(*(value.rstrip("/") if isinstance(value, str) else "" for value in values))
 
 
 def relative_path(file: str, folders: PackageFolders = UNKNOWN_FOLDERS) -> str:
-    """The path relative to site-packages or the standard library; the full path of any other file."""
+    """Return the path relative to site-packages or the standard library; the full path of any other file."""
     if folders.torch and file.startswith(folders.torch + "/"):
         return "torch" + file[len(folders.torch) :]
     for pattern in (_PACKAGES, _STANDARD):
@@ -60,7 +60,7 @@ def relative_path(file: str, folders: PackageFolders = UNKNOWN_FOLDERS) -> str:
 
 
 def is_standard_library(file: str) -> bool:
-    """Whether a file is part of Python itself; packages in a folder below that are not."""
+    """Return whether a file is part of Python itself; packages in a folder below that are not."""
     return file.startswith("<frozen ") or (bool(_STANDARD.match(file)) and not _PACKAGES.match(file))
 
 
@@ -83,8 +83,8 @@ def code_owner(file: str, folders: PackageFolders = UNKNOWN_FOLDERS) -> str:
 
 
 def library_sites(run: Run, calls: Table) -> list[Site | None]:
-    """The line of a library that makes each of these calls, with its file relative to its packages; None: the program
-    makes it, torch, or Python's own library."""
+    """Return the line of a library that makes each of these calls, with its file relative to its packages; None: the
+    program makes it, torch, or Python's own library."""
     folders, sites = package_folders(run.info.facts), dict[int, Site]()
     columns = [run.library_calls[name].tolist() for name in ("pid", "tid", "time")]
     numbers = dict(zip(zip(*columns, strict=True), run.library_calls["site"].tolist(), strict=True))
@@ -95,7 +95,8 @@ def library_sites(run: Run, calls: Table) -> list[Site | None]:
 
 
 def working_folder(run: Run) -> str:
-    """The working directory of the program where it is recorded; else the folder of its script; empty: not known."""
+    """Return the working directory of the program where it is recorded; else the folder of its script; empty: not
+    known."""
     folder: Any = run.info.facts.get("cwd") or run.info.host.get("cwd")
     if folder:
         return str(folder)
@@ -104,13 +105,13 @@ def working_folder(run: Run) -> str:
 
 
 def project_folder(run: Run) -> str:
-    """The folder to which files of the program are relative, so that two checkouts of a project have the same names;
-    empty: not known."""
+    """Return the folder to which files of the program are relative, so that two checkouts of a project have the same
+    names; empty: not known."""
     return run.info.project or working_folder(run)
 
 
 def relative_site(site: Site, folder: str) -> Site:
-    """The site with its file relative to `folder` where it is below that."""
+    """Return the site with its file relative to `folder` where it is below that."""
     file = PurePath(site.file)
     if folder and file.is_relative_to(folder) and str(file) != folder:
         return replace(site, file=str(file.relative_to(folder)))

@@ -37,11 +37,7 @@ def rows_by(rows: Table, column: str) -> dict[int, Table]:
 
 
 def filter_run(
-    run: Run,
-    *,
-    pids: Collection[int] | None = None,
-    tids: Collection[int] | None = None,
-    traced: Traced | None = None,
+    run: Run, *, pids: Collection[int] | None = None, tids: Collection[int] | None = None, traced: Traced | None = None
 ) -> Run:
     """Keep the records of these processes and threads, and those that belong to no thread or to the machine.
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from profiler.analyse.model import Analysis, Measure
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.measures import Measure
 from profiler.core.errors import ProfilerError
 from profiler.core.metrics import THREAD_NAME
 from profiler.run import tables
@@ -39,7 +40,7 @@ def _import_pandas() -> Any:
 
 
 def frame(run: Run, table: str) -> pd.DataFrame:
-    """One table of `run`, a row a record.
+    """Return one table of `run`, a row a record.
 
     Times are seconds since the run's begin, durations seconds (float64). `name`, `site` and `kind` are texts; a `stack`
     is one text too, its frames outermost first, separated by ` > `. Unknown values are missing (`isna`).
@@ -56,7 +57,7 @@ def frame(run: Run, table: str) -> pd.DataFrame:
 
 
 def steps(run: Run) -> pd.DataFrame:
-    """The table `steps` with columns for the wall time (s) and for each counter and gauge.
+    """Return the table `steps` with columns for the wall time (s) and for each counter and gauge.
 
     A counter that a step does not mention is 0, a gauge that it did not set is missing. A counter or gauge with the
     name of another column gets the suffix `_value`.
@@ -91,7 +92,7 @@ def thread_cpu(run: Run) -> pd.DataFrame:
 
 
 def measures(sides: Mapping[str, Mapping[str, Measure]]) -> pd.DataFrame:
-    """Measures side by side, a row a measure and a column a side, in their units; missing where not measured.
+    """Return measures side by side, a row a measure and a column a side, in their units; missing where not measured.
 
     :param sides: label -> `Analysis.measures`, `.breakdown`, `.device_breakdown` or `Side.measures`.
     """
@@ -102,7 +103,7 @@ def measures(sides: Mapping[str, Mapping[str, Measure]]) -> pd.DataFrame:
 
 
 def series(analysis: Analysis, name: str) -> pd.Series:
-    """One of `Analysis.series` over the seconds since the measured window began.
+    """Return one of `Analysis.series` over the seconds since the measured window began.
 
     :param name: device_utilization (0..1), host_cpu (cores), tokens_per_s, ...
     :raises ProfilerError: this run has no such series.
@@ -117,8 +118,8 @@ def series(analysis: Analysis, name: str) -> pd.Series:
 
 
 def rows(values: Iterable[Any], columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """A row for each of `values`, which are of one frozen type, as `Analysis.idle` and ratios, or mappings with the
-    same keys; a site is one text.
+    """Return a row for each of `values`, which are of one frozen type, as `Analysis.idle` and ratios, or mappings with
+    the same keys; a site is one text.
 
     :param columns: of the table, also where there is no row.
     """
@@ -134,7 +135,7 @@ def rows(values: Iterable[Any], columns: Sequence[str] | None = None) -> pd.Data
 
 
 def _column(run: Run, table: str, name: str, rows: Table) -> Any:
-    """The values of one column; pandas wants them contiguous and in the machine's own byte order."""
+    """Return the values of one column; pandas wants them contiguous and in the machine's own byte order."""
     values = np.ascontiguousarray(rows[name])
     if name in _TIMES:
         return (values - run.info.begin) * _NS
@@ -153,7 +154,7 @@ def _column(run: Run, table: str, name: str, rows: Table) -> Any:
 
 
 def _texts(numbers: Any, texts: Sequence[str]) -> Any:
-    """The text of each number; None for numbers without a text."""
+    """Return the text of each number; None for numbers without a text."""
     table = np.array([*texts, None], object)
     valid = (numbers >= 0) & (numbers < len(texts))
     return table[np.where(valid, numbers, len(texts))]

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from profiler.core.errors import Notice, ProfilerError
 from profiler.run import store, tables
+from profiler.run.ingest.kineto import outside_traces, with_trace
 from profiler.run.ingest.kineto import read_run as read_trace_as_run
-from profiler.run.ingest.run_trace import outside_traces, with_trace
 from profiler.run.model import Run, RunInfo, Site, StatedResult, Table
 from profiler.run.source import Source, dtype_of, read_source, unpacked, unreadable
 from profiler.run.source_text import read_source_text, with_source
@@ -32,19 +32,20 @@ _RANK_IN_NAME: Final = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 
 def trace_files(folder: Path) -> list[Path]:
-    """The files of a folder that may be traces, by name."""
+    """Return the files of a folder that may be traces, by name."""
     files = (file for file in folder.iterdir() if file.is_file())
     return sorted(file for file in files if file.name.endswith(_TRACES) and file.name not in _OURS)
 
 
 def ranks_of_names(files: Sequence[Path]) -> list[int]:
-    """A rank for each trace that states none: the number in its name, `rank-3.json`, or else its place in the list."""
+    """Return a rank for each trace that states none: the number in its name, `rank-3.json`, or else its place in the
+    list."""
     numbers = [int(match[1]) for file in files if (match := _RANK_IN_NAME.search(file.name))]
     return numbers if len(set(numbers)) == len(files) else [*range(len(files))]
 
 
 def merge_ranks(runs: Sequence[Run], path: Path) -> Run:
-    """One run of the ranks of one job.
+    """Return one run of the ranks of one job.
 
     :raises ProfilerError: two of them are of the same rank.
     """
@@ -89,7 +90,7 @@ def merge_ranks(runs: Sequence[Run], path: Path) -> Run:
 
 
 def are_ranks_of_one_job(runs: Sequence[Run]) -> bool:
-    """Whether several recordings are of different ranks of one job, made at the same time."""
+    """Return whether several recordings are of different ranks of one job, made at the same time."""
     sizes = {run.info.facts.get("world_size") for run in runs}
     size = next(iter(sizes))
     if len(runs) < 2 or len(sizes) > 1 or not isinstance(size, int) or size < len(runs):
@@ -105,7 +106,7 @@ def _rank(run: Run) -> int:
 
 
 def _free_pids(run: Run, taken: set[int]) -> dict[int, int]:
-    """A number for each process that no process of another rank has: ranks in containers may have the same."""
+    """Return a number for each process that no process of another rank has: ranks in containers may have the same."""
     used = [getattr(run, name) for name in tables.TABLES]
     pids = np.unique(np.concatenate([table["pid"] for table in used if "pid" in (table.dtype.names or ())]))
     numbers = {}
@@ -143,8 +144,8 @@ _CHUNK: Final = 1 << 18
 
 
 def load(path: Path | str) -> Run:
-    """The run at `path`: a run directory, its run.json, a .zip of one, a trace of torch's profiler, or a folder with
-    such traces of the ranks of one job.
+    """Return the run at `path`: a run directory, its run.json, a .zip of one, a trace of torch's profiler, or a folder
+    with such traces of the ranks of one job.
 
     Rows of a table are in the order in which each process wrote them. The process with the most steps, or boundaries,
     comes first, and its facts count.
@@ -204,7 +205,7 @@ def _readable(paths: Iterable[Path], read: Callable[[Path], T], problems: list[N
 
 
 def _read_traces(files: Sequence[Path], folder: Path) -> Run:
-    """The traces of a folder as one run: each is of one rank of a job."""
+    """Return the traces of a folder as one run: each is of one rank of a job."""
     problems: list[Notice] = []
     read = _readable(files, read_trace_as_run, problems)
     runs = list(read.values())
@@ -272,7 +273,7 @@ def _merge(path: Path, info: RunInfo, sources: list[Source], damaged: Sequence[N
     problems = [*_manifest_problems(info), *damaged]
 
     def together(table: str) -> Table:
-        """The rows of all sources; those of a source are freed as soon as they are copied."""
+        """Return the rows of all sources; those of a source are freed as soon as they are copied."""
         merged = np.empty(sum(len(source.tables[table]) for source in sources), dtype_of(table))
         filled = 0
         for source in sources:
@@ -305,7 +306,8 @@ def _merge(path: Path, info: RunInfo, sources: list[Source], damaged: Sequence[N
 
 
 def _results(sources: Sequence[Source]) -> Iterable[StatedResult]:
-    """The results of each name from one process: the one of the lowest rank, of these the one with the most steps."""
+    """Yield the results of each name from one process: the one of the lowest rank, of these the one with the most
+    steps."""
     taken: set[str] = set()
     for source in sorted(sources, key=lambda source: source.rank):
         yield from (result for result in source.results if result.name not in taken)

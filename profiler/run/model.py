@@ -128,12 +128,12 @@ class RunInfo:
     """Facts that the program stated with `profiler.describe`: `device`, `corpus`, `preset`, `step`, ..."""
 
     def collector(self, name: str) -> CollectorStatus | None:
-        """The status of the collector `name`; None if the run has none of that name."""
+        """Return the status of the collector `name`; None if the run has none of that name."""
         return next((status for status in self.collectors if status.name == name), None)
 
     @property
     def is_counted(self) -> bool:
-        """Whether the program was counted, or saw virtual CUDA devices: the run has counts, and its times tell
+        """Return whether the program was counted, or saw virtual CUDA devices: the run has counts, and its times tell
         nothing."""
         return COUNTED in self.facts or "virtual_cuda" in self.facts
 
@@ -161,17 +161,18 @@ class Site:
 
     @classmethod
     def from_fact(cls, fact: Mapping[str, Any]) -> Site:
-        """The line that a fact of the program names by `file`, `line` and `function`."""
+        """Return the line that a fact of the program names by `file`, `line` and `function`."""
         return cls(fact["file"], fact["line"], fact["function"], fact.get("source", ""))
 
     @property
     def place(self) -> tuple[str, int]:
-        """File and line: two sources may name the function differently, and a lambda is a function of its own."""
+        """Return the file and line: two sources may name the function differently, and a lambda is a function of its
+        own."""
         return self.file, self.line
 
     def is_in_file_of(self, sampled: Site) -> bool:
-        """Whether a recorded line is in the file of a sampled one: hooks may name files by their whole path, samples
-        within the project."""
+        """Return whether a recorded line is in the file of a sampled one: hooks may name files by their whole path,
+        samples within the project."""
         return self.file == sampled.file or self.file.endswith(f"/{sampled.file}")
 
     def __str__(self) -> str:
@@ -215,17 +216,17 @@ class StepDefinition:
 
     @property
     def is_whole_run(self) -> bool:
-        """Whether nothing ended a step."""
+        """Return whether nothing ended a step."""
         return self.kind is StepKind.WHOLE_RUN
 
     @property
     def is_trace(self) -> bool:
-        """Whether the run is a foreign trace of torch's profiler."""
+        """Return whether the run is a foreign trace of torch's profiler."""
         return self.kind in (StepKind.ANNOTATION, StepKind.WHOLE_TRACE)
 
     @property
     def label(self) -> str:
-        """A short name without lines of the program, equal for two versions of it: `steps of AdamW`."""
+        """Return a short name without lines of the program, equal for two versions of it: `steps of AdamW`."""
         if self.kind in (StepKind.OPTIMIZER, StepKind.LOADER):
             unit = "steps" if self.kind is StepKind.OPTIMIZER else "batches"
             return f"{unit} of {self.phases[0][0].partition(' (')[0]}"
@@ -320,7 +321,7 @@ class Run:
 
     @property
     def is_trace(self) -> bool:
-        """Whether it is a foreign trace of torch's profiler, which has no stack samples."""
+        """Return whether it is a foreign trace of torch's profiler, which has no stack samples."""
         return self.step is not None and self.step.is_trace
 
 

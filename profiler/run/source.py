@@ -54,7 +54,7 @@ _HAVE_PID: Final = ("samples", "stacks", "gil_stacks")  # the recorder wrote the
 
 
 def dtype_of(table: str, *, loaded: bool = True) -> np.dtype[np.void]:
-    """The layout of `table` on disk, or as loaded: with `pid` and `rank` where the file's layout has no pid."""
+    """Return the layout of `table` on disk, or as loaded: with `pid` and `rank` where the file's layout has no pid."""
     fields = [(name, _NUMPY[code]) for name, code in tables.TABLES[table]]
     if loaded and table not in _HAVE_PID:
         fields += [("pid", "<i8"), ("rank", "<i4")]
@@ -130,12 +130,12 @@ def read_source(folder: Path, lines: Lines | None = None) -> Source:
 
 
 def read_names(folder: Path) -> tuple[str, ...]:
-    """The names in the tables of one folder; those that cannot be read are left out."""
+    """Return the names in the tables of one folder; those that cannot be read are left out."""
     return tuple(_read_texts(folder / tables.NAMES, _name, []).values())
 
 
 def read_facts(folder: Path) -> Mapping[str, Any]:
-    """The facts that the process of one folder states; empty where they cannot be read.
+    """Return the facts that the process of one folder states; empty where they cannot be read.
 
     :raises ProfilerError: another version of this package recorded them.
     """
@@ -146,8 +146,8 @@ def read_facts(folder: Path) -> Mapping[str, Any]:
 
 
 def read_lines(folder: Path) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
-    """File and number of each line that the sites of one folder name, and of each one that its stacks do; those that
-    cannot be read are left out."""
+    """Return the file and number of each line that the sites of one folder name, and of each one that its stacks do;
+    those that cannot be read are left out."""
     sites = set(_read_lines(folder / tables.SITES, partial(_site, {}), []))
     frames = {site for each in _read_lines(folder / tables.STACK_TEXTS, partial(_frames, {}, {}), []) for site in each}
     return {(site.file, site.line) for site in sites}, {(site.file, site.line) for site in frames}
@@ -171,7 +171,7 @@ def _site(lines: Lines, line: Mapping[str, Any]) -> Site:
 
 
 def _frames(lines: Lines, sites: dict[tuple[Any, ...], Site], line: Mapping[str, Any]) -> tuple[Site, ...]:
-    """The frames of a stack; `sites` are those of earlier stacks, which have most frames in common."""
+    """Return the frames of a stack; `sites` are those of earlier stacks, which have most frames in common."""
     frames = []
     for frame in line["frames"]:
         if (site := sites.get(tuple(frame))) is None:
@@ -227,7 +227,7 @@ def _read_meta(folder: Path, source: Source) -> None:
 
 
 def _read_table(path: Path, table: str, problems: list[Notice]) -> Table:
-    """The complete records of `path`, mapped into memory; a missing file is an empty table."""
+    """Return the complete records of `path`, mapped into memory; a missing file is an empty table."""
     dtype, name = dtype_of(table, loaded=False), f"{path.parent.name}/{path.name}"
     try:
         with open_file(path) as file:
@@ -249,7 +249,7 @@ def _read_table(path: Path, table: str, problems: list[Notice]) -> Table:
 
 
 def _impossible(rows: Table, table: str) -> npt.NDArray[np.bool_] | None:
-    """The records with values that nothing writes; None where there are none, which costs less."""
+    """Return the records with values that nothing writes; None where there are none, which costs less."""
     wrong: npt.NDArray[np.bool_] | None = None
     ranges = {**_RANGES, "kind": (0, max(tables.KINDS.get(table, (_MAX_INT32,))))}
     for column in ranges.keys() & set(rows.dtype.names or ()) if len(rows) else ():
@@ -267,12 +267,12 @@ def _impossible(rows: Table, table: str) -> npt.NDArray[np.bool_] | None:
 
 
 def _read_texts(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[Notice]) -> dict[int, T]:
-    """Number -> value of a .jsonl."""
+    """Map the numbers of a .jsonl to its values."""
     return dict(_read_lines(path, lambda line: (_integer(line["id"], least=0), parse(line)), problems))
 
 
 def _read_lines(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[Notice]) -> Iterator[T]:
-    """The values of a .jsonl; lines that cannot be read are left out and reported."""
+    """Yield the values of a .jsonl; lines that cannot be read are left out and reported."""
     damaged: list[int] = []
     name, line, number = f"{path.parent.name}/{path.name}", b"", 0
     try:

@@ -66,7 +66,7 @@ class ProgramFiles:
 
     @classmethod
     def of_process(cls, pid: int) -> ProgramFiles:
-        """The files of a running process, which may be in a container."""
+        """Return the files of a running process, which may be in a container."""
         process, ours = Path(f"/proc/{pid}"), Path("/proc/self")
         status = read_stat(pid)
         # a start is rounded down to a tick, and the file may have been written in that tick
@@ -78,9 +78,9 @@ class ProgramFiles:
             return cls(0.0)
 
     def project(self, argv: Sequence[str]) -> str:
-        """The folder to which the program's files are relative: the root of the git checkout that has its script, else
-        its working directory, or the script's folder where that lies elsewhere; empty: not known. A folder that the
-        recorder may not read counts as one without a checkout."""
+        """Return the folder to which the program's files are relative: the root of the git checkout that has its
+        script, else its working directory, or the script's folder where that lies elsewhere; empty: not known. A folder
+        that the recorder may not read counts as one without a checkout."""
         if not self.folder:
             return ""
         script = next((word for word in argv if word.endswith(".py")), "")
@@ -95,7 +95,8 @@ class ProgramFiles:
             return False
 
     def lines(self, file: str) -> tuple[str, list[str]] | None:
-        """The hash of a file and its lines; None if it cannot be read or has changed since the program started."""
+        """Return the hash of a file and its lines; None if it cannot be read or has changed since the program
+        started."""
         path = Path(f"{self.root}/{Path(self.folder, file)}" if self.root else Path(self.folder, file))
         try:
             status = path.stat()
@@ -127,16 +128,16 @@ def write_source_text(run: Path, files: ProgramFiles) -> None:
             objects = Objects("\n".join(lines) if file in own else "")  # to parse a library's file takes longer
             made = {str(line): found for line in sorted(chosen) if (found := list(objects.made(line)))}
             chosen |= {line for found in made.values() for line, _ in found if line}
-            texts = {line: _kept_text(lines[line - 1]) for line in sorted(chosen) if line <= len(lines)}
+            texts = {
+                line: masked_source(lines[line - 1].strip()[: 2 * MAX_CHARACTERS])[:MAX_CHARACTERS]
+                for line in sorted(chosen)
+                if line <= len(lines)
+            }
             texts_of = {str(line): text for line, text in texts.items() if text}
             document[file] = {"sha256": digest, "lines": texts_of, "made": made}
     if document:
         text = json.dumps({"schema": SCHEMA, "files": document}, indent=1)
         write_text(run / SOURCE_TEXT, text + "\n")
-
-
-def _kept_text(line: str) -> str:
-    return masked_source(line.strip()[: 2 * MAX_CHARACTERS])[:MAX_CHARACTERS]
 
 
 class SourceText(NamedTuple):
@@ -179,7 +180,7 @@ def read_source_text(run: Path) -> SourceText:
 
 
 def _sampled_lines(names: Iterable[str]) -> Iterator[tuple[tuple[str, int], str]]:
-    """The text of lines as older runs have it: among the names of samples."""
+    """Yield the text of lines as older runs have it: among the names of samples."""
     for name in names:
         if name.startswith(SOURCE_LINE):
             file, _, remainder = name[len(SOURCE_LINE) :].partition(":")
@@ -189,8 +190,8 @@ def _sampled_lines(names: Iterable[str]) -> Iterator[tuple[tuple[str, int], str]
 
 
 def _recorded_lines(run: Path) -> Iterator[tuple[str, int, bool]]:
-    """The lines of the user's code that the tables and the facts of a run name, and those of libraries that call the
-    device; each with whether it is the user's."""
+    """Yield the lines of the user's code that the tables and the facts of a run name, and those of libraries that call
+    the device; each with whether it is the user's."""
     folders = [
         entry for entry in run.iterdir() if entry.name == store.RECORDER or tables.pid_of(entry.name) is not None
     ]
@@ -206,7 +207,7 @@ def _recorded_lines(run: Path) -> Iterator[tuple[str, int, bool]]:
 
 
 def _lines_of_facts(fact: Any) -> Iterator[tuple[str, int]]:
-    """The lines in a fact: objects with `file` and `line`, and frames of [file, line, function]."""
+    """Yield the lines in a fact: objects with `file` and `line`, and frames of [file, line, function]."""
     match fact:
         case [str(file), int(line), str()]:
             yield file, line
@@ -219,7 +220,7 @@ def _lines_of_facts(fact: Any) -> Iterator[tuple[str, int]]:
 
 
 def _place(fact: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The file and the number of an object that is a line."""
+    """Return the file and the number of an object that is a line."""
     file, line = fact.get("file"), fact.get("line")
     return (file, line) if isinstance(file, str) and isinstance(line, int) else None
 
@@ -230,7 +231,7 @@ def _in_all(facts: Iterable[Any]) -> Iterator[tuple[str, int]]:
 
 
 def with_source(fact: Any, lines: Lines) -> Any:
-    """A fact with the text of its lines: `source` of an object, a fourth element of a frame."""
+    """Return a fact with the text of its lines: `source` of an object, a fourth element of a frame."""
     match fact:
         case [str(file), int(line), str()]:
             return [*fact, text] if (text := lines.get((file, line))) else fact

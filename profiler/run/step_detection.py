@@ -82,14 +82,20 @@ def detect_steps(boundaries: Table, names: Texts) -> tuple[StepDefinition | None
         order in which the program first reached them, which decides between equally frequent optimizers.
     :param names: text of each name.
     """
-    boundaries = boundaries[_may_end_steps(boundaries, names)]
+    # beside backward passes and steps of an optimizer, `torch.autograd.grad` is a part of a step, such as a penalty
+    gradients = [number for number in np.unique(boundaries["name"]).tolist() if names[number].startswith(GRADIENTS)]
+    only_gradients = (boundaries["kind"] == BoundaryKind.BACKWARD) & np.isin(boundaries["name"], gradients)
+    updating = boundaries[~only_gradients & (boundaries["kind"] != BoundaryKind.LOADER)]
+    boundaries = boundaries[~only_gradients | ~np.isin(boundaries["pid"], updating["pid"])]
     found = {kind: _find_step_ends(boundaries, kind, names) for kind in STEP_BOUNDARIES}
     for number, (kind, ends) in enumerate(found.items()):
         others = [other[0] for later, other in found.items() if STEP_BOUNDARIES.index(later) > number and other]
         if not ends or any(_is_side_activity(ends[0], other) for other in others):
             continue
         first = ends[0]
-        phase_names = _phase_names(first, names)
+        phases = np.split(first.ends["name"], np.flatnonzero(first.joins) + 1)
+        texts = (tuple(names[number] for number in dict.fromkeys(phase.tolist())) for phase in phases)
+        phase_names = tuple(dict.fromkeys(texts))
         if kind is not BoundaryKind.OPTIMIZER:
             steps = count_optimizer_steps(boundaries, int(first.rows["pid"][0]))
             return StepDefinition(_STEP_KINDS[kind], phase_names, optimizer_steps=steps), ends
@@ -104,18 +110,8 @@ def detect_steps(boundaries: Table, names: Texts) -> tuple[StepDefinition | None
     return None, []
 
 
-def _may_end_steps(boundaries: Table, names: Texts) -> npt.NDArray[np.bool_]:
-    """All rows, but those of `torch.autograd.grad` only where the process has neither backward passes nor steps of an
-    optimizer: beside these, gradients are a part of a step, as a penalty or an inner loop."""
-    gradients = [number for number in np.unique(boundaries["name"]).tolist() if names[number].startswith(GRADIENTS)]
-    only_gradients = (boundaries["kind"] == BoundaryKind.BACKWARD) & np.isin(boundaries["name"], gradients)
-    others = boundaries[~only_gradients & (boundaries["kind"] != BoundaryKind.LOADER)]
-    chosen: npt.NDArray[np.bool_] = ~only_gradients | ~np.isin(boundaries["pid"], others["pid"])
-    return chosen
-
-
 def count_optimizer_steps(boundaries: Table, pid: int) -> int:
-    """The number of steps of the busiest optimizer of a process."""
+    """Return the number of steps of the busiest optimizer of a process."""
     rows = boundaries[(boundaries["pid"] == pid) & (boundaries["kind"] == BoundaryKind.OPTIMIZER)]
     return int(np.unique(rows["name"], return_counts=True)[1].max(initial=0))
 
@@ -145,7 +141,7 @@ def choose_boundary(keys: Sequence[str]) -> str | None:
 
 
 def define_step(key: str) -> StepDefinition:
-    """The definition of a step that boundaries of `key` end."""
+    """Return the definition of a step that boundaries of `key` end."""
     if key == MARK:
         return StepDefinition(StepKind.MARKED)
     kind, _, name = key.partition(" ")
@@ -156,7 +152,7 @@ def define_step(key: str) -> StepDefinition:
 
 
 def phase_starts(names: Numbers) -> Numbers:
-    """Rows at which a phase begins, 0 among them.
+    """Return the rows at which a phase begins, 0 among them.
 
     A phase is a stretch whose names occur in no other: one optimizer trains after the other. A name that occurs only
     once begins no phase.
@@ -173,7 +169,7 @@ def phase_starts(names: Numbers) -> Numbers:
 
 
 def round_ends(names: Numbers) -> Numbers:
-    """Rows of one phase that end a round, ascending: those of its leader.
+    """Return the rows of one phase that end a round, ascending: those of its leader.
 
     Where the leader steps in bursts, the stretches between two bursts are searched for leaders of their own.
     """
@@ -204,7 +200,7 @@ def _leader_rows(names: Numbers) -> Numbers:
 
 
 def _leaderless_stretches(leaders: Numbers, length: int) -> list[tuple[int, int]]:
-    """Stretches before, between and after the leader's rows that belong to none of its rounds."""
+    """Return stretches before, between and after the leader's rows that belong to none of its rounds."""
     gaps = np.diff(leaders)
     if not len(gaps):
         return []  # every name occurred only once, so this is one round
@@ -235,7 +231,7 @@ def _find_step_ends(boundaries: Table, kind: BoundaryKind, names: Texts) -> list
 
 
 def _split_threads(rows: Table, names: Texts) -> list[Table]:
-    """The rows of each thread if threads train side by side; otherwise all rows of the process together.
+    """Return the rows of each thread if threads train side by side; otherwise all rows of the process together.
 
     Threads train side by side if they overlap in time and one line made what each of them steps: one object for all, or
     one for each. A thread that steps several objects of one line may share a model with another thread.
@@ -254,7 +250,7 @@ def _split_threads(rows: Table, names: Texts) -> list[Table]:
 
 
 def _creation_line(name: str) -> str:
-    """The name without the number that tells apart several objects made on one line."""
+    """Return the name without the number that tells apart several objects made on one line."""
     line, _, number = name.rpartition(" #")
     return line if number.isdigit() else name
 
@@ -274,18 +270,11 @@ def _phase_ends(rows: Table, kind: BoundaryKind) -> StepEnds:
 
 
 def _is_side_activity(steps: StepEnds, others: StepEnds) -> bool:
-    """Whether an optimizer's steps (or the backward passes) are few beside a loader's batches (or the backward passes),
-    such as a short fit before an evaluation."""
+    """Return whether an optimizer's steps (or the backward passes) are few beside a loader's batches (or the backward
+    passes), such as a short fit before an evaluation."""
     begin, end = int(steps.ends["time"][0]), int(steps.ends["time"][-1])
     begin -= (end - begin) // len(steps)  # its first step began about so long before it ended
     batches = others.ends["time"]
     duration = max(end, int(batches[-1])) - min(begin, int(batches[0]))
     outside = int(((batches < begin) | (batches > end)).sum())
     return end - begin < MINOR_SPAN * duration and MINOR_BATCHES * len(steps) < outside
-
-
-def _phase_names(ends: StepEnds, names: Texts) -> tuple[tuple[str, ...], ...]:
-    """For each phase what ends its steps: one name, or several that take turns."""
-    phases = np.split(ends.ends["name"], np.flatnonzero(ends.joins) + 1)
-    texts = (tuple(names[number] for number in dict.fromkeys(phase.tolist())) for phase in phases)
-    return tuple(dict.fromkeys(texts))

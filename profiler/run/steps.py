@@ -79,7 +79,7 @@ def _interpolate(at: Numbers, read_at: Numbers, read: Numbers) -> npt.NDArray[np
 
 
 def _step_rows(step_ends: StepEnds, dtype: np.dtype[np.void]) -> Table:
-    """One step between each boundary and the next."""
+    """Return one step between each boundary and the next."""
     count, ends = len(step_ends), step_ends.ends
     steps = np.zeros(count, dtype)
     steps["begin"], steps["end"] = ends["time"][:-1], ends["time"][1:]
@@ -94,7 +94,7 @@ def _step_rows(step_ends: StepEnds, dtype: np.dtype[np.void]) -> Table:
 
 
 def _number_steps(parts: Iterable[Table], pid: int) -> Table:
-    """The steps of all threads of a process, numbered in the order in which they ended."""
+    """Return the steps of all threads of a process, numbered in the order in which they ended."""
     steps = np.concatenate([part for part in parts if part["pid"][0] == pid])
     steps = steps[np.argsort(steps["end"], kind="stable")]
     steps["index"] = np.arange(len(steps))
@@ -136,7 +136,7 @@ def _assign_values(run: Run, steps: Table) -> Table:
 
 
 def _add_whole_run(run: Run) -> Run:
-    """One step from the first stack sample to the last, where hooks were in but nothing ended a step."""
+    """Return one step from the first stack sample to the last, where hooks were in but nothing ended a step."""
     hooks = run.info.collector(HOOKS)
     main = run.stacks[run.stacks["pid"] == run.stacks["tid"]]
     if hooks is None or hooks.state != "ok" or not len(main):

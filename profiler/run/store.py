@@ -54,7 +54,7 @@ Frame = tuple[str, int, str]
 
 
 def default_directory(argv: Sequence[str], parent: Path) -> Path:
-    """A directory below `parent` that does not exist yet, named after the time (UTC) and the program."""
+    """Return a directory below `parent` that does not exist yet, named after the time (UTC) and the program."""
     stem = "".join(c if c.isalnum() or c in "._-" else "-" for c in program_name(argv))[:60]
     base = parent / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}"
     path, number = base, 1
@@ -96,7 +96,7 @@ def _shown(name: str) -> str:
 
 
 def _free_beside(path: Path) -> str:
-    """A free name like that of `path`, relative to the working directory if `path` is; empty for the root."""
+    """Return a free name like that of `path`, relative to the working directory if `path` is; empty for the root."""
     target = Path(os.path.normpath(path.absolute()))
     if not target.name:
         return ""
@@ -258,7 +258,8 @@ def info_from_json(content: object, where: str, problems: list[Notice] | None = 
 
 
 def _current_status(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a status. Old manifests name the hooks `inside` and have their numbers in the reason only."""
+    """Return the fields of a status. Old manifests name the hooks `inside` and have their numbers in the reason
+    only."""
     from profiler.run.declared import HooksLoaded
     from profiler.run.model import HOOKS, CollectorStatus
 
@@ -312,7 +313,9 @@ class RunWriter:
                     number = self._names[name] = next(self._numbers[tables.NAMES])
                     self._text(tables.NAMES, {"id": number, "text": name})
                 self._record("samples.bin", self._pack_sample(when, pid, tid, value, number, 0))
-            self._flush_if_due()
+            full = sum(map(len, self._buffers.values())) > _FLUSH_BYTES
+            if full or time.monotonic() - self._flushed > _FLUSH_S:
+                self._flush()
 
     def stacks(self, rows: Sequence[tuple[int, int, int, int, tuple[Frame, ...], int]], table: str = "stacks") -> None:
         """Add rows of (begin, end, pid, tid, frames outermost first, active) to `table`: stacks or gil_stacks."""
@@ -351,11 +354,6 @@ class RunWriter:
         else:
             self._buffers[file] += record
 
-    def _flush_if_due(self) -> None:
-        full = sum(map(len, self._buffers.values())) > _FLUSH_BYTES
-        if full or time.monotonic() - self._flushed > _FLUSH_S:
-            self._flush()
-
     def _flush(self) -> None:
         self._flushed = time.monotonic()
         for name, buffer in self._buffers.items():
@@ -364,25 +362,17 @@ class RunWriter:
             try:
                 if name not in self._files:
                     self._files[name] = _open(self.directory / name)
-                _write_all(self._files[name], buffer)
+                while buffer:  # on a nearly full disk a write takes only a part, and the next one fails
+                    del buffer[: self._files[name].write(buffer)]
             except OSError as error:
-                self._fail(error)
+                self.problem = error.strerror or str(error)
+                for table in _TABLES:  # the buffer holds what was not written
+                    self.dropped += math.ceil(len(self._buffers[f"{table}.bin"]) / tables.packer(table).size)
+                if tables.first_to_stop(self.directory) and sys.stderr is not None:
+                    with suppress(OSError):  # its terminal is gone
+                        print(f"profiler: recording stopped: {self.problem}; the target goes on", file=sys.stderr)
             buffer.clear()
-
-    def _fail(self, error: OSError) -> None:
-        self.problem = error.strerror or str(error)
-        for table in _TABLES:  # the buffer holds what was not written
-            self.dropped += math.ceil(len(self._buffers[f"{table}.bin"]) / tables.packer(table).size)
-        if tables.first_to_stop(self.directory) and sys.stderr is not None:
-            with suppress(OSError):  # its terminal is gone
-                print(f"profiler: recording stopped: {self.problem}; the target goes on", file=sys.stderr)
 
 
 def _open(path: Path) -> IO[bytes]:
     return open(path, "ab", buffering=0)
-
-
-def _write_all(file: IO[bytes], data: bytearray) -> None:
-    """Write all of `data`: on a nearly full disk an unbuffered write takes only a part, and the next one fails."""
-    while data:
-        del data[: file.write(data)]

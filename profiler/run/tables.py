@@ -32,12 +32,12 @@ _MAX_INDICES: Final = 1 << 16
 
 
 def stored_results(count: int, *, has_margins: bool) -> int:
-    """How many of the values of a result are stored."""
+    """Return how many of the values of a result are stored."""
     return min(count, _MAX_INDICES if has_margins else _MAX_RESULTS)
 
 
 def result_positions(count: int, *, has_margins: bool) -> Sequence[int]:
-    """The positions of the values of a result that are stored, in ascending order.
+    """Return the positions of the values of a result that are stored, in ascending order.
 
     Of more values than are stored, one position lies in each stretch of equal length, at a pseudo-random place in it:
     evenly spaced positions in the values of a matrix could all lie in one column.
@@ -57,8 +57,9 @@ RANDOM_END: Final = 1 << 31
 
 
 def next_random(random: int) -> int:
-    """The pseudo-random number from 0 to before RANDOM_END that follows `random`, by the generator of the C standard's
-    example. All versions of Python give the same numbers, and the program's own generators are not touched."""
+    """Return the pseudo-random number from 0 to before RANDOM_END that follows `random`, by the generator of the C
+    standard's example. All versions of Python give the same numbers, and the program's own generators are not
+    touched."""
     return (1_103_515_245 * random + 12_345) % RANDOM_END
 
 
@@ -419,7 +420,7 @@ TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 
 
 def packer(table: str) -> struct.Struct:
-    """The struct that writes one record of `table`."""
+    """Return the struct that writes one record of `table`."""
     return struct.Struct("<" + "".join(code for _, code in TABLES[table]))
 
 
@@ -459,7 +460,7 @@ def source_name(pid: int, number: int = 1) -> str:
 
 
 def pid_of(folder: str) -> int | None:
-    """The pid in the name of a source folder; None if it is no such folder."""
+    """Return the pid in the name of a source folder; None if it is no such folder."""
     prefix, _, numbers = folder.partition("-")
     pid, _, number = numbers.partition("-")
     return int(pid) if prefix == "source" and pid.isdecimal() and (number or "2").isdecimal() else None

@@ -58,7 +58,8 @@ class Trial:
 
     @property
     def is_most(self) -> bool:
-        """Whether the gain is that of leaving out work of which the program needs a part: all work of a loader."""
+        """Return whether the gain is that of leaving out work of which the program needs a part: all work of a
+        loader."""
         return bool(self.settings.get("replay"))
 
 
@@ -80,7 +81,7 @@ def write_trials(run: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_trials(run: Path) -> tuple[tuple[Trial, ...], tuple[Notice, ...]]:
-    """The trials of a run directory, none where there are none, and what is wrong with their file."""
+    """Return the trials of a run directory, none where there are none, and what is wrong with their file."""
     file = run / TRIALS_FILE
     try:
         document = read_json(file)

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from profiler.analyse.compare.comparability import SideRuns, find_mismatches, over_runs, paired_ratio
-from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
+from profiler.analyse.comparability import SideRuns, find_mismatches, over_runs, paired_ratio
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison, Ratio
+from profiler.analyse.model.measures import Measure
 from profiler.core.errors import Notice
 from profiler.core.units import ratio, significant
 from profiler.report.notices import describe

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import Ratio
+from profiler.analyse.model.comparison import Ratio
 from profiler.core.facts import HOST_DEVICE
 from profiler.report.blocks import (
     Block,

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from profiler.analyse.model import Analysis, Series
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.measures import Series
 from profiler.core.metrics import is_share, label
 from profiler.core.units import count, significant
 from profiler.report.blocks import Block, Cell, Curve, Level, Lines, NotMeasured, Panel, Section, Table, Text

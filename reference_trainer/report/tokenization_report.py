@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.analyse.model import Ratio
+from profiler.analyse.model.comparison import Ratio
 from profiler.core import units
 from profiler.report.blocks import Callout, Cell, Column, Report, Section, Table
 from profiler.report.table import ratio_cell, ratio_text

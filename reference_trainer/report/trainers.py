@@ -14,7 +14,7 @@ from profiler.record.schedule import Experiment, TrainerOption
 from reference_trainer.errors import missing_packages
 
 if TYPE_CHECKING:
-    from profiler.analyse.model import Extension
+    from profiler.analyse.model.comparison import Extension
     from profiler.record.schedule import RecordedRuns, SideCommand
     from reference_trainer.report.ladder_plan import Program
 

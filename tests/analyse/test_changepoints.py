@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler.analyse.changepoints import MIN_RESULTS, level_shifts
+from profiler.analyse.statistics import MIN_RESULTS, level_shifts
 
 
 def noisy(levels: list[float], each: int, noise: float) -> np.ndarray:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.finding import (
+from profiler.analyse.model.finding import (
     Confidence,
     Finding,
     FindingState,

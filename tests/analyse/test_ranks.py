@@ -9,15 +9,10 @@ import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import (
-    HOST_CATEGORIES,
-    Analysis,
-    CollectiveWait,
-    LineCost,
-    Measure,
-    RankActivity,
-    RankLedger,
-)
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import LineCost
+from profiler.analyse.model.measures import HOST_CATEGORIES, Measure
+from profiler.analyse.model.ranks import CollectiveWait, RankActivity, RankLedger
 from profiler.analyse.rank_ledger import MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, find_straggler, rank_steps
 from profiler.analyse.timing.breakdown import Strip

@@ -11,7 +11,7 @@ import argparse
 
 import numpy as np
 
-from profiler.analyse.changepoints import Floats, level_shifts
+from profiler.analyse.statistics import Floats, level_shifts
 
 LENGTHS = (20, 40, 100)
 STEPS = (2.0, 3.0)

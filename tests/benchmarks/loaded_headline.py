@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from profiler.analyse.compare.comparability import BOUNDED
+from profiler.analyse.comparability import BOUNDED
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUSY_LOOP: Final = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(1_000_000))"

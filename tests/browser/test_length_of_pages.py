@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from profiler import compare, read
-from profiler.analyse.compare.comparison import SideRuns
-from profiler.analyse.compare.comparison import compare as compare_sides
-from profiler.analyse.model import Comparison
+from profiler.analyse.comparison import SideRuns
+from profiler.analyse.comparison import compare as compare_sides
+from profiler.analyse.model.comparison import Comparison
 from profiler.commands.compare import PAIR
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.comparison_text import with_comparison_verdict

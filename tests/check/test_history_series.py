@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler.analyse.changepoints import ALPHA, level_shifts
+from profiler.analyse.statistics import ALPHA, level_shifts
 from profiler.check.outputs.history import Entry, HistoryBounds, HistorySeries, all_series
 
 MACHINE = {"cpu": "A", "cores": "2"}

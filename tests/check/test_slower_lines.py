@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Analysis, LineCost
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import LineCost
 from profiler.check.model import Hunk
 from profiler.check.places import LineTimes, slower_lines
 from profiler.run.model import RunInfo, Site

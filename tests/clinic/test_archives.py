@@ -8,7 +8,7 @@ import pytest
 
 from profiler import load
 from profiler.analyse.analysis import analyse
-from profiler.analyse.ledger.cells import MAIN, Period
+from profiler.analyse.model.ledger import MAIN, Period
 from tests.clinic.keep import ARCHIVES
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES
+from profiler.analyse.model.host import AFTER_OPTIMIZER
+from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.core.plugins import discover
 from profiler.diagnose import model
 from tests.clinic import board, gain, told

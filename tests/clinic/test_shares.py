@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.window import measured_window
 from profiler.run.load import load
 from tests.clinic.case import Case, read_case

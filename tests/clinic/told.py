@@ -15,8 +15,8 @@ import numpy as np
 from tests.clinic.program import ROOT
 
 if TYPE_CHECKING:
-    from profiler.analyse.finding import Finding
-    from profiler.analyse.model import Analysis
+    from profiler.analyse.model.analysis import Analysis
+    from profiler.analyse.model.finding import Finding
 
 WORTH_LEADING: Final = 1.1
 """Gain from which a finding leads a verdict, as `profiler.diagnose.model` has it; a test holds it equal."""

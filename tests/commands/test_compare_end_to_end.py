@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from profiler.__main__ import main
-from profiler.analyse.model import HOST_CATEGORIES, WAIT_CATEGORIES
+from profiler.analyse.model.measures import HOST_CATEGORIES, WAIT_CATEGORIES
 from profiler.record.launch import last_output_line, record
 from profiler.run.load import load
 from profiler.run.model import Run, RunSpec

@@ -12,7 +12,7 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.report.write import print_summary
 from profiler.run.load import load
 from profiler.run.model import RunInfo, StepDefinition, StepKind

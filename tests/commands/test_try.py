@@ -13,8 +13,9 @@ import pytest
 
 import profiler
 from profiler.__main__ import main
-from profiler.analyse.finding import Finding, KnockOut
-from profiler.analyse.model import Analysis, Measure
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Finding, KnockOut
+from profiler.analyse.model.measures import Measure
 from profiler.core.errors import ProfilerError
 from profiler.core.terminal import called_as
 from profiler.knockout import trial

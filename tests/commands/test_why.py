@@ -12,7 +12,7 @@ import pytest
 
 from profiler.commands import why
 from profiler.commands.attach import AttachCommand
-from tests.diagnose.test_sure import seen
+from tests.diagnose.test_open_question import seen
 from tests.fakes.programs import ROOT
 
 PROGRAM = """

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.compare.comparability import SideRuns
-from profiler.analyse.model import Analysis
+from profiler.analyse.comparability import SideRuns
+from profiler.analyse.model.analysis import Analysis
 from profiler.run.tables import ActivityKind
 from tests.recorded.builders import MS, RunBuilder, add_records
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.model import Analysis, HostState, IdleBlame, LineCost, Measure, Phase, SiteOrigin
-from profiler.diagnose.change import largest_change
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model.host import LineCost, Phase
+from profiler.analyse.model.measures import Measure
+from profiler.diagnose.comparison import largest_change
 from profiler.diagnose.model import TimeChange, TimeChangeKind
 from profiler.run.model import RunInfo, Site
 

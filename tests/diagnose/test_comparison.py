@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.model import Analysis, Mismatch
+from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Mismatch
 from profiler.core.errors import Notice
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.diagnose.model import CounterChange, SideDiagnosis, TimeChange, TimeChangeKind, WorkerMove

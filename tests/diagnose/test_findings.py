@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod
-from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner, Period, Recurrence
-from profiler.analyse.model import Analysis, LineCost, Measure, Phase
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod
+from profiler.analyse.model.host import LineCost, Phase
+from profiler.analyse.model.ledger import MAIN, Cell, Ledger, Owner, Period, Recurrence
+from profiler.analyse.model.measures import Measure
 from profiler.core.errors import Notice
 from profiler.diagnose.findings import find, in_order, with_trials
 from profiler.diagnose.rule import Claim, Order, Rule, RunClaim, StepCosts, exactly

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Analysis, InputPart, LoaderUse, Measure
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.input import InputPart, LoaderUse
+from profiler.analyse.model.measures import Measure
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.run.model import RunInfo

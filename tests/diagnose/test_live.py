@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import LineCost, ThreadActivity, ThreadState
 from profiler.analyse.sampling.places import second_of_main_thread
 from profiler.core.errors import ProfilerError
 from profiler.core.live import StepUse

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from profiler import read
-from profiler.analyse.finding import Finding
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Finding
 from profiler.report.finding_text import finding_text, told
 from profiler.run.tables import MEMORY_FILL
 from tests.run.ingest.made_up import event, on_device, written

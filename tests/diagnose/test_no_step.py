@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler import analyse_run
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.diagnose.model import RunVerdict
 from profiler.report.build import build_report
 from profiler.run.model import HOOKS, CollectorStatus, Run

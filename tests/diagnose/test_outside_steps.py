@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler import analyse_run
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.report.build import build_report
 from profiler.report.finding_text import finding_text, lead_finding
 from tests.recorded.builders import MS, RunBuilder

@@ -10,8 +10,8 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.analyse.analysis import analyse
-from profiler.analyse.finding import Cure, GainMethod
-from profiler.analyse.model import Phase
+from profiler.analyse.model.finding import Cure, GainMethod
+from profiler.analyse.model.host import Phase
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.findings import find
 from profiler.diagnose.predict import parse_cures, what_if

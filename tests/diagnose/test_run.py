@@ -9,21 +9,12 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.finding import Finding
-from profiler.analyse.model import (
-    Analysis,
-    HostState,
-    IdleBlame,
-    InputPart,
-    LineCost,
-    Measure,
-    Period,
-    Phase,
-    SiteOrigin,
-    ThreadActivity,
-    ThreadState,
-    UnmeasuredPeriod,
-)
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model.finding import Finding
+from profiler.analyse.model.host import LineCost, Period, Phase, ThreadActivity, ThreadState, UnmeasuredPeriod
+from profiler.analyse.model.input import InputPart
+from profiler.analyse.model.measures import Measure
 from profiler.core.errors import Notice
 from profiler.diagnose.findings import find
 from profiler.diagnose.model import RunDiagnosis, RunVerdict

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from profiler import read
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.report.finding_text import told
 from tests.fakes.programs import ROOT
 from tests.run.ingest.test_real_traces import FILES, TRACES

@@ -11,8 +11,8 @@ import pytest
 
 import profiler
 from profiler.__main__ import main
-from profiler.analyse.model import RunCounts, SiteCount
-from profiler.analyse.timing.counters import run_counts, site_counts
+from profiler.analyse.model.device import RunCounts, SiteCount
+from profiler.analyse.timing.counts import run_counts, site_counts
 from profiler.report.counts import count_report
 from profiler.report.render.json import counts_json
 from profiler.report.write import rendered

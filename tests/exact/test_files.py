@@ -24,7 +24,7 @@ import pytest
 import torch
 
 import profiler
-from profiler.analyse.timing.counters import run_counts, site_counts
+from profiler.analyse.timing.counts import run_counts, site_counts
 from profiler.exact.counting import FileCounter
 from profiler.exact.operators import OperatorCounter, OperatorKind
 from profiler.report.counts import count_report

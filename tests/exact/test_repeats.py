@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import profiler
-from profiler.analyse.timing.counters import site_counts
+from profiler.analyse.timing.counts import site_counts
 
 pytestmark = [
     pytest.mark.slow,

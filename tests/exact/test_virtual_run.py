@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import profiler
-from profiler.analyse.timing.counters import run_counts, site_counts
+from profiler.analyse.timing.counts import run_counts, site_counts
 from profiler.core.errors import ProfilerError
 from profiler.report.render.json import counts_json
 from profiler.run.tables import CallKind, CountKind

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from profiler.analyse.compare.comparability import SideRuns
-from profiler.analyse.model import Analysis, Measure
+from profiler.analyse.comparability import SideRuns
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.measures import Measure
 from profiler.run.model import RunInfo
 from reference_trainer.report.ladder import Ladder, measure_ladder
 from reference_trainer.report.ladder_plan import FixList, LadderPlan, plan_ladder, read_fixes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from profiler.analyse.model import Analysis, Comparison
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison
 from profiler.core.errors import Notice
 from profiler.diagnose.run import diagnose_run
 from profiler.report.notices import describe, mismatch

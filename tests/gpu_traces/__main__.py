@@ -19,8 +19,8 @@ import numpy as np
 
 from profiler import analyse_run, load
 from profiler.analyse.analysis import analyse
-from profiler.analyse.finding import Cure, Finding, GainMethod
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Cure, Finding, GainMethod
 from profiler.analyse.window import rank_windows
 from profiler.core.units import ratio, share
 from profiler.report.finding_text import finding_text

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Round, StepBlock
 from profiler.core.errors import Notice
 from profiler.core.plugins import discover

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import ThreadState
+from profiler.analyse.model.host import ThreadState
 from profiler.core.errors import ProfilerError
 from profiler.record import launch as module
 from profiler.record.kernel import missing_permission

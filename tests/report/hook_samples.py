@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler.analyse.model import (
-    Analysis,
-    Comparison,
-    InputPart,
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison, Side
+from profiler.analyse.model.host import (
     LineCost,
     Period,
     Phase,
-    Side,
     SpikeLine,
     Spikes,
     ThreadActivity,
     ThreadState,
     UnmeasuredPeriod,
 )
+from profiler.analyse.model.input import InputPart
 from profiler.run.model import Site, StepDefinition, StepKind
 from tests.report import samples
 

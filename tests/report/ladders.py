@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from profiler.analyse.model import Analysis, Comparison, Measure, Ratio, Series, Side
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison, Ratio, Side
+from profiler.analyse.model.measures import Measure, Series
 from reference_trainer.report.ladder import Ladder, LadderRow, comparison_ladder
 from tests.fakes.sentences import note
 from tests.report import samples

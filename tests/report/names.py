@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from profiler.analyse.model import DEVICE_CATEGORIES, Timeline
+from profiler.analyse.model.device import Timeline
+from profiler.analyse.model.measures import DEVICE_CATEGORIES
 from profiler.report.blocks import Report, Segment, Table, TimelineKind
 from profiler.report.category_text import CATEGORIES, PHASES, device_label
 

@@ -8,27 +8,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from profiler.analyse.model import (
-    Analysis,
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison, Mismatch, Ratio, ResultComparison, Side
+from profiler.analyse.model.device import (
     CallSite,
-    Comparison,
-    FlameDiff,
-    FlameNode,
     HostState,
     IdleBlame,
-    Measure,
-    Mismatch,
-    Missing,
-    Ratio,
-    ResultComparison,
-    Series,
-    Side,
     SiteOrigin,
     Timeline,
     TimelineEvent,
     TimelineLane,
-    Topic,
 )
+from profiler.analyse.model.host import FlameDiff, FlameNode
+from profiler.analyse.model.measures import Measure, Missing, Series, Topic
 from profiler.report.blocks import Section
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput, ReportSide, Results

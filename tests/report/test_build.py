@@ -8,7 +8,8 @@ from pathlib import PurePath
 
 import pytest
 
-from profiler.analyse.model import Comparison, LineCost
+from profiler.analyse.model.comparison import Comparison
+from profiler.analyse.model.host import LineCost
 from profiler.core.errors import Notice
 from profiler.report import blocks
 from profiler.report.build import build_report, section_plugins

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from profiler.__main__ import main
-from profiler.analyse.compare.comparability import counted_mismatches
-from profiler.analyse.model import RunCounts
-from profiler.analyse.timing.counters import run_counts
+from profiler.analyse.comparability import counted_mismatches
+from profiler.analyse.model.device import RunCounts
+from profiler.analyse.timing.counts import run_counts
 from profiler.commands._comparing import _report_counts
 from profiler.core.errors import ProfilerError
 from profiler.report.counts import change_text, compared_counts

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from profiler.analyse.model import Comparison, HostState, IdleBlame, Measure, Ratio, Side, SiteOrigin, Timeline
+from profiler.analyse.model.comparison import Comparison, Ratio, Side
+from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin, Timeline
+from profiler.analyse.model.measures import Measure
 from profiler.core.errors import Notice
 from profiler.report.blocks import FirstScreen, NotMeasured, StackedBars, Table, TimelineChart
 from profiler.report.build import build_report

@@ -16,7 +16,8 @@ from typing import Any, Final
 import pytest
 
 from profiler import compare, read
-from profiler.analyse.model import Analysis, Stage
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import Stage
 from profiler.core.units import rate, ratio, seconds, share, significant
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import FirstScreen, Items, PhaseStrip, Report

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from profiler.analyse.timing.counters import run_counts
+from profiler.analyse.timing.counts import run_counts
 from profiler.report.build import build_report
 from profiler.report.render.console import print_report
 from profiler.report.render.json import counts_json

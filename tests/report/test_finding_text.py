@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, Place, RuleText
+from profiler.analyse.model.finding import Confidence, Finding, Place, RuleText
 from profiler.diagnose.known_cures import cure_of_function, known_cure, largest_cure, line_of_cure
 from profiler.report.cure_text import with_arguments
 from profiler.report.finding_text import finding_text

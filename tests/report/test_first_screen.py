@@ -11,8 +11,11 @@ import pytest
 from rich.console import Console
 
 import profiler
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
-from profiler.analyse.model import Analysis, Measure, Phase, RankActivity, RankLedger, Straggler
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
+from profiler.analyse.model.host import Phase
+from profiler.analyse.model.measures import Measure
+from profiler.analyse.model.ranks import RankActivity, RankLedger, Straggler
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
 from profiler.report.action_text import trial_commands
 from profiler.report.blocks import FirstScreen, Headline, PhaseStrip

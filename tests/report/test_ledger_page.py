@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from profiler import analyse_run, load
-from profiler.analyse.ledger.cells import Ledger, Period
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.ledger import Ledger, Period
 from profiler.core.errors import ProfilerError
 from profiler.diagnose.findings import find
 from profiler.diagnose.rule import Claim, Rule, exactly

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.core.terminal import plain
 from profiler.report.build import build_report
 from profiler.report.render import html, markdown

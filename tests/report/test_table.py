@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Measure, Ratio
+from profiler.analyse.model.comparison import Ratio
+from profiler.analyse.model.measures import Measure
 from profiler.report import table as q
 from profiler.report.model import ReportSide
 from profiler.run.model import Site

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Analysis, Measure, Timeline, TimelineEvent, TimelineLane
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import Timeline, TimelineEvent, TimelineLane
+from profiler.analyse.model.measures import Measure
 from profiler.core.errors import Notice
 from profiler.report.model import ReportSide
 from profiler.report.text import kernel_name

@@ -6,21 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, RuleText
-from profiler.analyse.ledger.cells import Period
-from profiler.analyse.model import (
-    AFTER_OPTIMIZER,
-    HOST_CATEGORIES,
-    INTERRUPTIONS,
-    UPDATE,
-    HostState,
-    IdleBlame,
-    RankActivity,
-    RankLedger,
-    SiteOrigin,
-    Stage,
-    Straggler,
-)
+from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, RuleText
+from profiler.analyse.model.host import AFTER_OPTIMIZER, INTERRUPTIONS, UPDATE, Stage
+from profiler.analyse.model.ledger import Period
+from profiler.analyse.model.measures import HOST_CATEGORIES
+from profiler.analyse.model.ranks import RankActivity, RankLedger, Straggler
 from profiler.diagnose.model import RunVerdict, is_large_of_run
 from profiler.diagnose.rest import _largest
 from profiler.diagnose.rules.whole_run import one_off_work

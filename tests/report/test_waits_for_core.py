@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from profiler import analyse_run
-from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.model import Analysis, Comparison
-from profiler.analyse.timing.excerpt import timeline_excerpt
+from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.figures import timeline_excerpt
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.build import build_report
 from profiler.report.comparison_text import with_comparison_verdict

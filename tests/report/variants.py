@@ -6,19 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from profiler.analyse.model import (
-    Analysis,
-    Comparison,
-    HostState,
-    LineCost,
-    Measure,
-    Missing,
-    Side,
-    ThreadActivity,
-    ThreadState,
-    Timeline,
-    Topic,
-)
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison, Side
+from profiler.analyse.model.device import HostState, Timeline
+from profiler.analyse.model.host import LineCost, ThreadActivity, ThreadState
+from profiler.analyse.model.measures import Measure, Missing, Topic
 from profiler.core.errors import Notice
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.diagnose.run import diagnose_run

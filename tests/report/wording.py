@@ -6,18 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, Place, RuleText
-from profiler.analyse.model import (
-    DevicePart,
-    Driver,
-    HostState,
-    IdleBlame,
-    InputPart,
-    Ratio,
-    SiteOrigin,
-    SpikeLine,
-    Spikes,
-)
+from profiler.analyse.model.comparison import Ratio
+from profiler.analyse.model.device import DevicePart, HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, Place, RuleText
+from profiler.analyse.model.host import Driver, SpikeLine, Spikes
+from profiler.analyse.model.input import InputPart
 from profiler.core.errors import Notice
 from profiler.diagnose.model import (
     ComparisonDiagnosis,

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler.analyse.model import Analysis, CallSite, Measure, Series
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import CallSite
+from profiler.analyse.model.measures import Measure, Series
 from profiler.core.errors import ProfilerError
 from profiler.run.frames import frame, measures, rows, series, steps, thread_cpu
 from profiler.run.model import Run, RunInfo, Site

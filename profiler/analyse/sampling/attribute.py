@@ -28,15 +28,14 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.intervals import Floats
-from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES, UNATTRIBUTED
+from profiler.analyse.model.measures import HOST_CATEGORIES, MIN_SAMPLES, UNATTRIBUTED
 from profiler.analyse.sampling.frames import BACKWARD
 from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples, native_category
 from profiler.analyse.sampling.stacks import DIVIDED, FIXED, NUMBER, Numbers, Stacks, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Strip, recorded_strip, take_core, take_stalls
-from profiler.analyse.timing.host_timeline import CODE, HostTimeline
+from profiler.analyse.timing.host_timeline import CODE, HostTimeline, full_timeline
 from profiler.analyse.timing.scheduler import step_delays, waits_without_core
-from profiler.analyse.timing.trace_timeline import full_timeline
 from profiler.analyse.window import NS_PER_S, Window, device_kind
 from profiler.core.errors import Notice
 from profiler.run.model import Run
@@ -60,7 +59,8 @@ was in it."""
 
 
 def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Strip | None, ClassifiedSamples | None]:
-    """What the stepping thread did, its steps divided among the categories, and its samples; None at level light."""
+    """Return what the stepping thread did, its steps divided among the categories, and its samples; None at level
+    light."""
     run = stacks.run
     if not len(window) or run.info.level == "light":
         return None, None, None
@@ -177,14 +177,14 @@ def _too_few(share: float, samples: int, what: str) -> Notice:
 
 
 def _category_intervals(ns: Numbers, errors: Floats, window: Window) -> Mapping[str, tuple[float, float]]:
-    """The lowest and highest ns over the window, for each category that depends on samples."""
+    """Return the lowest and highest ns over the window, for each category that depends on samples."""
     sums = ns.sum(axis=0).astype(np.float64)
     low, high = np.maximum(0.0, sums - errors[0]), np.minimum(window.wall_ns, sums + errors[1])
     return {name: (float(low[code]), float(high[code])) for name, code in CODE.items() if errors[:, code].any()}
 
 
 def _single(code: int) -> tuple[Floats, Floats, Floats]:
-    """The division of a stratum that is of one category."""
+    """Return the division of a stratum that is of one category."""
     return np.eye(len(HOST_CATEGORIES))[code], *np.zeros((2, 2, len(HOST_CATEGORIES)))
 
 
@@ -211,12 +211,13 @@ def _divide(samples: ClassifiedSamples, pool: str) -> tuple[Floats, Floats, Floa
 
 
 def _count(samples: ClassifiedSamples, pool: str) -> float:
-    """The number of samples of a stratum."""
+    """Return the number of samples of a stratum."""
     return samples.n * float(samples.ns[samples.stratum == NUMBER[pool]].sum() / samples.ns.sum())
 
 
 def _spread(ns: Numbers, shares: Floats) -> Numbers:
-    """Integer ns of each step in each category, which sum to `ns`; the rounding remainder goes to the largest share."""
+    """Return integer ns of each step in each category, which sum to `ns`; the rounding remainder goes to the largest
+    share."""
     parts = np.floor(ns[:, None] * shares).astype(np.int64)
     parts[:, int(shares.argmax())] += ns - parts.sum(axis=1)
     return parts
@@ -248,8 +249,8 @@ def move_active_python(ledger: Strip, stacks: Stacks, window: Window, host: Host
 
 
 def _python_activity(stacks: Stacks, window: Window) -> tuple[float, int, float]:
-    """The share of the measured time that the thread spent on a CPU in Python frames, the number of samples that tell
-    it (0: nothing does), and half of its 95% interval (0: a clock measured it).
+    """Return the share of the measured time that the thread spent on a CPU in Python frames, the number of samples that
+    tell it (0: nothing does), and half of its 95% interval (0: a clock measured it).
 
     If most samples know whether the thread was on a CPU, they give the share directly. Otherwise (a sampler outside the
     process cannot tell in a fast loop), the thread's CPU clock, read at every step, tells how long it was active, and

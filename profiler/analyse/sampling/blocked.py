@@ -13,7 +13,6 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Floats, Intervals, Times, times
 from profiler.analyse.sampling.frames import Stack
 from profiler.analyse.sampling.stacks import (
-    COINCIDENT,
     USUAL_PERIOD_S,
     WEIGHTED_TOGETHER,
     WINDOWS,
@@ -23,7 +22,14 @@ from profiler.analyse.sampling.stacks import (
     gil_windows,
     sample_ns,
 )
-from profiler.analyse.statistics import Batches, covered_in_batches, ratio_interval, share_interval, sum_in_batches
+from profiler.analyse.statistics import (
+    COINCIDENT,
+    Batches,
+    covered_in_batches,
+    ratio_interval,
+    share_interval,
+    sum_in_batches,
+)
 from profiler.analyse.timing.scheduler import other_threads
 from profiler.analyse.window import NS_PER_S, Window, named_rows, process_rows, thread_rows
 from profiler.core.metrics import BLOCKED_IN, THREAD_NAME, BlockedIn
@@ -56,17 +62,17 @@ class BlockedCalls:
     """Whether waits for OpenMP's threads can be told from locks: they can with GNU's library, which torch ships."""
 
     def active(self, stack: Numbers) -> Floats:
-        """The share of each stack's time in which it was not blocked."""
+        """Return the share of each stack's time in which it was not blocked."""
         return np.asarray(self.shares[stack, BlockedIn.NOTHING])
 
     def given_blocked(self, stack: Numbers, kind: BlockedIn) -> Floats:
-        """The share of each stack's blocked time that is of this kind."""
+        """Return the share of each stack's blocked time that is of this kind."""
         blocked = 1 - self.shares[stack, BlockedIn.NOTHING]
         return np.asarray(np.divide(self.shares[stack, kind], blocked, out=np.zeros(len(stack)), where=blocked > 0))
 
 
 def blocked_calls(stacks: Stacks, strata: StackStrata, window: Window) -> BlockedCalls | None:
-    """The kinds of calls by stack; None with too few samples of them."""
+    """Return the kinds of calls by stack; None with too few samples of them."""
     run = stacks.run
     calls = thread_rows(named_rows(run, run.samples, BLOCKED_IN), window)
     calls = calls[window.step_rows(calls["time"]) >= 0]
@@ -81,7 +87,14 @@ def blocked_calls(stacks: Stacks, strata: StackStrata, window: Window) -> Blocke
     sums = np.bincount(within * len(BlockedIn) + kind, minlength=len(WEIGHTED_TOGETHER) * len(BlockedIn))
     shares, belongs = _mixtures(sums, shares), stretch
     stack, weight = _stacks_beside(moments, within, samples, stretch)
-    for group in _groups(run, stretch):
+    # from the largest groups on: by stretch of time and innermost file, by innermost line, and each stack alone
+    leaves = [frames[-1] if frames else Site("", 0, "") for frames in run.stack_frames]
+    leaf_of = list(zip(stretch.tolist(), leaves, strict=True))
+    for group in (
+        _numbers([(number, leaf.file) for number, leaf in leaf_of]),
+        _numbers([(number, leaf.file, leaf.line) for number, leaf in leaf_of]),
+        np.arange(len(leaves)),
+    ):
         larger = np.zeros(int(group.max()) + 1, np.int64)
         larger[group] = belongs
         cell = group[stack] * len(BlockedIn) + kind
@@ -91,13 +104,15 @@ def blocked_calls(stacks: Stacks, strata: StackStrata, window: Window) -> Blocke
 
 
 def _mixtures(sums: Floats | Numbers, larger: Floats) -> Floats:
-    """The shares of the kinds of calls in each group: its own samples, and a few of the larger group's mixture."""
+    """Return the shares of the kinds of calls in each group: its own samples, and a few of the larger group's
+    mixture."""
     counts = sums.reshape(-1, len(BlockedIn)) + _PRIOR * larger
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
 def _stacks_beside(moments: Times, within: Numbers, samples: Table, stretch: Numbers) -> tuple[Numbers, Floats]:
-    """The stacks of the samples before and after each moment (2 x moments), and how much each tells of that moment.
+    """Return the stacks of the samples before and after each moment (2 x moments), and how much each tells of that
+    moment.
 
     :param within: the stretch of time of each moment; only samples of it are used, if there are any.
     :param stretch: the stretch of time of each stack.
@@ -115,20 +130,8 @@ def _stacks_beside(moments: Times, within: Numbers, samples: Table, stretch: Num
     return stack, weight
 
 
-def _groups(run: Run, stretch: Numbers) -> tuple[Numbers, ...]:
-    """Three groupings of all stacks, from the largest groups to the smallest: by stretch of time and innermost file, by
-    innermost line, and each stack alone. Each array has the number of the group of every stack."""
-    leaves = [frames[-1] if frames else Site("", 0, "") for frames in run.stack_frames]
-    within = list(zip(stretch.tolist(), leaves, strict=True))
-    return (
-        _numbers([(number, leaf.file) for number, leaf in within]),
-        _numbers([(number, leaf.file, leaf.line) for number, leaf in within]),
-        np.arange(len(leaves)),
-    )
-
-
 def _numbers(keys: Sequence[Hashable]) -> Numbers:
-    """A number for each key, the same for equal keys."""
+    """Return a number for each key, the same for equal keys."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
@@ -150,12 +153,12 @@ class Waits:
 
 
 def shows_wait(stack: Stack) -> bool:
-    """Whether the frames of a stack show a wait of the program's own."""
+    """Return whether the frames of a stack show a wait of the program's own."""
     return "wait" in stack.leaf_roles
 
 
 def is_own_wait(stack: Stack, active: float) -> bool:
-    """Whether blocked samples of this stack show a wait of the program's own, unless it waits for the GIL there.
+    """Return whether blocked samples of this stack show a wait of the program's own, unless it waits for the GIL there.
 
     :param active: the share of the stack's time in which it was not blocked.
     """
@@ -208,13 +211,15 @@ def divide_waits(run: Run, window: Window, calls: BlockedCalls | None, rows: Blo
 
 
 def _pool_shares(run: Run, window: Window, wait: float) -> tuple[float, float]:
-    """The shares of `wait` ns in which threads of the pool had no core, and in which they computed."""
+    """Return the shares of `wait` ns in which threads of the pool had no core, and in which they computed."""
     if wait <= 0:
         return 0.0, 0.0
     others = other_threads(run, window)
     if others:
         python = set(np.unique(process_rows(run.stacks, window)["tid"]).tolist())
-        python |= _communicating(run, window)
+        # threads that communicate with other ranks, by their names
+        names = [name for name in run.names if name.startswith(THREAD_NAME) and COMMUNICATION_THREAD in name]
+        python |= set(process_rows(named_rows(run, run.samples, *names), window)["tid"].tolist()) if names else set()
         pool = [thread for tid, thread in others.items() if tid not in python]
         cpu, delay = sum(thread.on_core for thread in pool), max((thread.runnable for thread in pool), default=0.0)
     else:  # no thread was sampled: the clock of the process includes the pool
@@ -224,14 +229,8 @@ def _pool_shares(run: Run, window: Window, wait: float) -> tuple[float, float]:
     return core, min(1 - core, cpu / wait)
 
 
-def _communicating(run: Run, window: Window) -> set[int]:
-    """The threads of the stepping process that communicate with other ranks, by their names."""
-    names = [name for name in run.names if name.startswith(THREAD_NAME) and COMMUNICATION_THREAD in name]
-    return set(process_rows(named_rows(run, run.samples, *names), window)["tid"].tolist()) if names else set()
-
-
 def _held_by_others(run: Run, window: Window) -> float | None:
-    """ns in which other threads of the process held the GIL; None: no window sampled its holder.
+    """Return the ns in which other threads of the process held the GIL; None: no window sampled its holder.
 
     It is 0 where no other thread was ever seen to hold it.
     """
@@ -259,7 +258,7 @@ class Probability:
 
 
 def gil_looks(stacks: Stacks, window: Window, windows: Intervals) -> float:
-    """How often the GIL's holder was looked for within `windows`."""
+    """Return how often the GIL's holder was looked for within `windows`."""
     rows = [named_rows(stacks.run, stacks.run.samples, name) for name in (WINDOWS, LOOKS)]
     seconds, looks = (float(part["value"][np.isin(part["pid"], (window.pid, 0))].sum()) for part in rows)
     measured = windows.measure() / NS_PER_S
@@ -281,7 +280,7 @@ class GilHolders:
         self._n = gil_looks(strata.stacks, window, windows)
 
     def probability(self, stratum: int, leaf: int, on_cpu: Floats, batches: Batches, n: float) -> Probability:
-        """P(holds the GIL | on a CPU) for samples of one stratum and kind of innermost frame.
+        """Return P(holds the GIL | on a CPU) for samples of one stratum and kind of innermost frame.
 
         :param on_cpu: ns on a CPU in each batch, out of those of all `n` samples in `batches`.
         """
@@ -294,7 +293,7 @@ class GilHolders:
 
 
 def coincident_gil_probability(holding: float, holding_n: float, on_cpu: float) -> Probability:
-    """P(holds the GIL | on a CPU) where both kinds of samples are of the same time: only the holders' error counts.
+    """Return P(holds the GIL | on a CPU) where both kinds of samples are of one time: only the holders' error counts.
 
     A share of time as the holder, which is what the probability is used for, is the product of the two, from which the
     share of time on a CPU cancels.
@@ -308,7 +307,7 @@ def coincident_gil_probability(holding: float, holding_n: float, on_cpu: float) 
 def batched_gil_probability(
     holding: Floats, watched: Floats, on_cpu: Floats, sampled: Floats, counts: tuple[float, float]
 ) -> Probability:
-    """P(holds the GIL | on a CPU), from each batch's share of time as the holder and its share of time on a CPU.
+    """Return P(holds the GIL | on a CPU), from each batch's share of time as the holder and its share of time on a CPU.
 
     The two come from different times, so a program of long phases is compared between neighbouring batches only.
 
@@ -330,7 +329,7 @@ def batched_gil_probability(
 
 
 def gil_probability(holding: float, holding_n: float, on_cpu: float, on_cpu_n: float) -> Probability:
-    """P(holds the GIL | on a CPU) from two shares of time, each out of its own number of samples."""
+    """Return P(holds the GIL | on a CPU) from two shares of time, each out of its own number of samples."""
     low, high = share_interval(holding, holding_n)
     lowest, highest = share_interval(on_cpu, on_cpu_n)
     if not holding or not on_cpu:

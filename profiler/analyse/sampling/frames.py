@@ -194,27 +194,6 @@ def _classify_frame(file: str, function: str, folders: PackageFolders) -> _Frame
         category = _path_category(path, name)
     is_call = path == "torch/nn/modules/module.py" and name in ("_call_impl", "_wrapped_call_impl")
     is_call = is_call or (path == "torch/autograd/function.py" and name == "apply")  # operators of the program's own
-    return _Frame(
-        owner,
-        stratum=_frame_stratum(owner, file if owner == OURS else path, function),
-        category=category,
-        roles=_frame_roles(path, name),
-        calls_user=category == "input" or path.startswith("logging/"),
-        passes_on=category == "log" and name in _PASSES_ON,
-        is_model=is_call or path == "torch/_dynamo/eval_frame.py",
-        is_closure=name in _CLOSURES,
-        is_timed_closure=owner == OURS and file.endswith(_TIMED_CLOSURE[0]) and name in _TIMED_CLOSURE[1],
-        names_step=path == _STEP_NAMING[0] and name in _STEP_NAMING[1],
-        package=_package(path) if owner == LIBRARY and not is_standard_library(file) else "",
-    )
-
-
-def _package(path: str) -> str:
-    """The name of a package by a path below the folder in which packages are installed."""
-    return path.lstrip("/").partition("/")[0].removesuffix(".py")
-
-
-def _frame_roles(path: str, name: str) -> frozenset[str]:
     roles = {role for role, pattern in _ROLES if pattern.match(path)}
     if name in _SYNC_FUNCTIONS and _SYNC_FILES.match(path):
         roles.add("sync")
@@ -222,7 +201,21 @@ def _frame_roles(path: str, name: str) -> frozenset[str]:
         roles.add("receive")
     if path.startswith(_LOADER_FOLDER):
         roles.update(_LOADER_LOOPS.get(name, ()))
-    return frozenset(roles) if roles else _NO_ROLES
+    return _Frame(
+        owner,
+        stratum=_frame_stratum(owner, file if owner == OURS else path, function),
+        category=category,
+        roles=frozenset(roles) if roles else _NO_ROLES,
+        calls_user=category == "input" or path.startswith("logging/"),
+        passes_on=category == "log" and name in _PASSES_ON,
+        is_model=is_call or path == "torch/_dynamo/eval_frame.py",
+        is_closure=name in _CLOSURES,
+        is_timed_closure=owner == OURS and file.endswith(_TIMED_CLOSURE[0]) and name in _TIMED_CLOSURE[1],
+        names_step=path == _STEP_NAMING[0] and name in _STEP_NAMING[1],
+        package=path.lstrip("/").partition("/")[0].removesuffix(".py")
+        if owner == LIBRARY and not is_standard_library(file)
+        else "",
+    )
 
 
 def _frame_stratum(owner: str, path: str, function: str) -> str:
@@ -240,7 +233,8 @@ def _frame_stratum(owner: str, path: str, function: str) -> str:
 
 
 def library_category(path: str, function: str) -> str:
-    """Host category that a function of a library stands for by its path below the packages' folder; empty: none."""
+    """Return the host category that a function of a library stands for by its path below the packages' folder; empty:
+    none."""
     name = function.rpartition(".")[2]
     category = _path_category(path, name)
     if not category and path.startswith("transformers/pipelines/") and function == "preprocess":
@@ -303,7 +297,7 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
 
 
 def _strata(frames: Sequence[_Frame]) -> tuple[tuple[str, str], ...]:
-    """The recorded stretches from the inside out, each with the category of the library frames inside of it.
+    """Return the recorded stretches from the inside out, each with the category of the library frames inside of it.
 
     Libraries call user code too: an agent that tunes hyperparameters runs the entire training. So frames outside of the
     user's innermost frame, or of a model, tell nothing; but those that make data or log records call the user to do
@@ -323,7 +317,7 @@ def _strata(frames: Sequence[_Frame]) -> tuple[tuple[str, str], ...]:
 
 
 def _phase(frames: Iterable[_Frame]) -> tuple[str, bool]:
-    """The phase of a stack, and whether it is in an optimizer. Data and backward take precedence, since they are
+    """Return the phase of a stack, and whether it is in an optimizer. Data and backward take precedence, since they are
     recorded exactly; a model that an optimizer calls is forward."""
     phase, in_optimizer = BETWEEN, False
     above = None
@@ -345,7 +339,8 @@ def _phase(frames: Iterable[_Frame]) -> tuple[str, bool]:
 
 
 def _imported(sites: Iterable[Site]) -> Site | None:
-    """The first frame in a file below the first one of Python's import: the outermost module that is imported."""
+    """Return the first frame in a file below the first one of Python's import: the outermost module that is
+    imported."""
     importing = False
     for site in sites:
         importing = importing or site.file.startswith("<frozen importlib")
@@ -355,7 +350,7 @@ def _imported(sites: Iterable[Site]) -> Site | None:
 
 
 def _callee(sites: tuple[Site, ...], folders: PackageFolders) -> str:
-    """The innermost function of `sites` that is not ours, as module.function."""
+    """Return the innermost function of `sites` that is not ours, as module.function."""
     for site in reversed(sites):
         if code_owner(site.file, folders) != OURS:
             return callee_name(site, folders)
@@ -363,7 +358,7 @@ def _callee(sites: tuple[Site, ...], folders: PackageFolders) -> str:
 
 
 def callee_name(site: Site, folders: PackageFolders) -> str:
-    """A function with its module: `torch.nn.functional.linear`."""
+    """Return a function with its module: `torch.nn.functional.linear`."""
     return f"{_module_name(site.file, folders)}.{site.function}".lstrip(".")
 
 

@@ -12,15 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, union
-from profiler.analyse.model import (
-    HOST_CATEGORIES,
-    LibraryFunction,
-    LineCost,
-    OperatorLine,
-    Period,
-    TableGradient,
-    UnmeasuredPeriod,
-)
+from profiler.analyse.model.host import LibraryFunction, LineCost, OperatorLine, Period, TableGradient, UnmeasuredPeriod
+from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import NUMBER, STRATA, WEIGHTED_TOGETHER, Stacks, sample_ns
 from profiler.analyse.sampling.stages import NEVER, WELL_SAMPLED
@@ -69,7 +62,7 @@ class OutsideTorch:
             self._elsewhere += min(row.seconds for row in operators)
 
     def has(self, site: Site, numbers: Collection[int], seconds: float) -> bool:
-        """Whether the line calls hardly any operator; False where that is not known.
+        """Return whether the line calls hardly any operator; False where that is not known.
 
         :param numbers: of the line's stacks.
         :param seconds: what the line takes per step.
@@ -81,7 +74,7 @@ class OutsideTorch:
         return called <= _MOST_OPERATORS * seconds and not self.are_longer(numbers)
 
     def are_longer(self, numbers: Collection[int]) -> bool:
-        """Whether the median step of these stacks is longer than that of all samples, or not known."""
+        """Return whether the median step of these stacks is longer than that of all samples, or not known."""
         chosen = np.isin(self._stack, list(numbers))
         if not self._weight[chosen].any():
             return True
@@ -106,8 +99,8 @@ _MAX_LINES: Final = 5
 def line_costs(
     stacks: Stacks, samples: ClassifiedSamples | None, operators: Collection[OperatorLine] = ()
 ) -> tuple[LineCost, ...]:
-    """The lines, the most seconds first; none where nothing was sampled. A stack may have no frame of the user's: the
-    library's line counts only where no line is the user's.
+    """Return the lines, the most seconds first; none where nothing was sampled. A stack may have no frame of the
+    user's: the library's line counts only where no line is the user's.
 
     :param operators: as they were counted; without them it is not known which lines call any.
     """
@@ -128,9 +121,9 @@ def line_costs(
 
 
 def library_functions(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LibraryFunction, ...]:
-    """The functions that are not the user's, below each line of the user's, the most seconds first. A line is the
-    innermost one of the user's above the function. Of calls of a function within each other only the outermost counts.
-    """
+    """Return the functions that are not the user's, below each line of the user's, the most seconds first. A line is
+    the innermost one of the user's above the function. Of calls of a function within each other only the outermost
+    counts."""
     if samples is None:
         return ()
     calls: defaultdict[tuple[Site, str, str], list[int]] = defaultdict(list)
@@ -148,7 +141,7 @@ def library_functions(stacks: Stacks, samples: ClassifiedSamples | None) -> tupl
 
 
 def _library_calls(stacks: Stacks, number: int) -> dict[tuple[str, str], Site]:
-    """File and name of each function of a library in a stack -> the user's line above its outermost call."""
+    """Map the file and name of each function of a library in a stack to the user's line above its outermost call."""
     calls, line = dict[tuple[str, str], Site](), None
     for site in stacks.run.stack_frames[number]:
         owner = code_owner(site.file, stacks.folders)
@@ -171,7 +164,7 @@ class StackCosts:
         self._counts = np.bincount(samples.stack, samples.ns)
 
     def at(self, site: Site, numbers: list[int]) -> LineCost:
-        """What the stacks with these numbers cost at this line."""
+        """Return what the stacks with these numbers cost at this line."""
         samples, scale = self._samples, 1 / len(self._samples.window) / NS_PER_S
         parts = self.ns[numbers].sum(axis=0)
         share = min(1.0, float(parts.sum()) / samples.window.wall_ns)
@@ -192,7 +185,7 @@ class StackCosts:
         )
 
     def lines(self, numbers: list[int]) -> tuple[Site, ...]:
-        """The innermost lines of the user's in the stacks with these numbers, the most time first."""
+        """Return the innermost lines of the user's in the stacks with these numbers, the most time first."""
         ns = Counter[Site]()
         for number in numbers:
             ns[self._stacks.relative(self._samples.stacks[number].site)] += self.ns[number].sum()
@@ -200,7 +193,7 @@ class StackCosts:
 
 
 def most_frequent(calls: Mapping[str, float]) -> str:
-    """The function with the most time; of equal ones the last by name."""
+    """Return the function with the most time; of equal ones the last by name."""
     return max(calls, key=lambda name: (calls[name], name))
 
 
@@ -219,7 +212,7 @@ class ShareError:
         self._weight = np.bincount(group, samples.weight)
 
     def of_stacks(self, stacks: list[int]) -> tuple[float, float]:
-        """How far the share of these stacks may be below and above."""
+        """Return how far the share of these stacks may be below and above."""
         samples, below, above = self._samples, 0.0, 0.0
         groups = self._group[stacks]
         for number in np.unique(groups).tolist():
@@ -237,7 +230,7 @@ class ShareError:
 
 
 def startup_teardown(stacks: Stacks, window: Window) -> tuple[UnmeasuredPeriod, ...]:
-    """The periods, in order of time, with the lines of the stepping thread that took most of each."""
+    """Return the periods, in order of time, with the lines of the stepping thread that took most of each."""
     if not len(window):
         return ()
     samples = thread_rows(stacks.run.stacks, window)
@@ -248,7 +241,7 @@ def startup_teardown(stacks: Stacks, window: Window) -> tuple[UnmeasuredPeriod, 
 
 
 def _periods(run: Run, window: Window, samples: Table) -> Iterator[tuple[Period, Intervals]]:
-    """The periods of the stepping process. The last one ends with the run or, if that is unknown, with the last
+    """Yield the periods of the stepping process. The last one ends with the run or, if that is unknown, with the last
     sample."""
     steps = process_rows(run.steps, window)
     warm, traced = steps["warmup"] == 1, _traced(run, steps)
@@ -268,7 +261,7 @@ def _periods(run: Run, window: Window, samples: Table) -> Iterator[tuple[Period,
 
 
 def _traced(run: Run, steps: Table) -> npt.NDArray[np.bool_]:
-    """The steps that torch's profiler affected, from its start to the end of its writing."""
+    """Return the steps that torch's profiler affected, from its start to the end of its writing."""
     trace = run.info.facts.get("trace")
     began, ended = (trace.get("began"), trace.get("ended")) if isinstance(trace, Mapping) else (None, None)
     if not isinstance(began, int):
@@ -277,7 +270,7 @@ def _traced(run: Run, steps: Table) -> npt.NDArray[np.bool_]:
 
 
 def _user_lines(stacks: Stacks, lines: Iterable[Site]) -> list[Site]:
-    """The lines that are the user's; where there is none, all lines."""
+    """Return the lines that are the user's; where there is none, all lines."""
     return [site for site in lines if stacks.is_user(site)] or list(lines)
 
 
@@ -301,7 +294,7 @@ def _period_lines(stacks: Stacks, samples: Table, spans: Intervals) -> tuple[Lin
 
 
 def operator_lines(stacks: Stacks) -> tuple[OperatorLine, ...]:
-    """The operators of each line, for each of forward and backward, the most seconds first; empty if
+    """Return the operators of each line, for each of forward and backward, the most seconds first; empty if
     `agent.hooks.operators` did not count them."""
     fact = stacks.run.info.facts.get(OPERATORS)
     if not isinstance(fact, Mapping):
@@ -321,7 +314,7 @@ def operator_lines(stacks: Stacks) -> tuple[OperatorLine, ...]:
 
 
 def table_gradients(stacks: Stacks) -> tuple[TableGradient, ...]:
-    """The gradients of tables of which a step looks up rows, the most seconds first."""
+    """Return the gradients of tables of which a step looks up rows, the most seconds first."""
     fact = stacks.run.info.facts.get(OPERATORS)
     if not isinstance(fact, Mapping):
         return ()
@@ -333,7 +326,7 @@ def table_gradients(stacks: Stacks) -> tuple[TableGradient, ...]:
 
 
 def made_objects(stacks: Stacks) -> dict[tuple[str, int], tuple[MadeObject, ...]]:
-    """The objects that a line uses, with the lines that make them, by file and number of the line."""
+    """Return the objects that a line uses, with the lines that make them, by file and number of the line."""
     return {
         stacks.relative(Site(file, line, "")).place: tuple(
             each._replace(site=stacks.relative(each.site)) for each in objects
@@ -343,9 +336,9 @@ def made_objects(stacks: Stacks) -> dict[tuple[str, int], tuple[MadeObject, ...]
 
 
 def _counted_steps(steps: Table, fact: Mapping[str, Any]) -> float:
-    """How many of the counted steps a step has. Where no marked step ended meanwhile, they are those of an optimizer.
-    How long they took tells how many of them a marked step has, at least, since counting makes them longer.
-    """
+    """Return how many of the counted steps a step has. Where no marked step ended meanwhile, they are those of an
+    optimizer. How long they took tells how many of them a marked step has, at least, since counting makes them
+    longer."""
     begin, end, measured = fact.get("begin"), fact.get("end"), steps[steps["warmup"] == 0]
     if not isinstance(begin, int) or not isinstance(end, int) or end <= begin or not len(measured):
         return 1.0

@@ -18,14 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, Intervals, intersect, subtract, union
-from profiler.analyse.model import (
-    AFTER_OPTIMIZER,
-    ELSEWHERE,
-    HOST_CATEGORIES,
-    INTERRUPTIONS,
-    Phase,
-    Stage,
-)
+from profiler.analyse.model.host import AFTER_OPTIMIZER, ELSEWHERE, INTERRUPTIONS, Phase, Stage
+from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import LOADING, Function, Stacks, function_of
@@ -45,6 +39,8 @@ _OF_LOOP: Final = 0.9
 RARE: Final = 0.05
 """Share of the samples of the commonest line below which a line that calls an optimizer, or a backward pass, is
 ignored."""
+_DECORATORS: Final = "/torch/utils/_contextlib.py"
+"""The file of torch's frames around a function that is decorated with `torch.no_grad()` or the like."""
 _MAX_LINES: Final = 3
 _OF_PHASE: Final = 0.1
 """Share of a phase below which a line of it is not named."""
@@ -57,7 +53,7 @@ _Loop = Mapping[tuple[str, str], int]
 def phases(
     stacks: Stacks, window: Window, host: HostTimeline, samples: ClassifiedSamples | None, stages: StageSpans
 ) -> tuple[Phase, ...]:
-    """The phases of a step in their order; none where nothing was sampled."""
+    """Return the phases of a step in their order; none where nothing was sampled."""
     if samples is None:
         return ()
     sampled, lines, within_phase = sampled_phases(stacks, samples, stages)
@@ -98,7 +94,8 @@ def phases(
 
 
 def _categories(samples: ClassifiedSamples, within: Floats, seconds: float) -> dict[str, float]:
-    """The seconds of a phase by host category; `within` is the share of each stack's samples that lies in the phase."""
+    """Return the seconds of a phase by host category; `within` is the share of each stack's samples that lies in the
+    phase."""
     ns = (samples.ns * within[samples.stack]) @ samples.line_shares
     total = float(ns.sum())
     return {
@@ -107,7 +104,7 @@ def _categories(samples: ClassifiedSamples, within: Floats, seconds: float) -> d
 
 
 def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tuple[Site, ...]]:
-    """The line with more than half of a phase; where there is none, the lines with most of it."""
+    """Return the line with more than half of a phase; where there is none, the lines with most of it."""
     total = sum(lines.values())
     if not total:  # all of it lies in an evaluation or a compilation
         return (None, ""), ()
@@ -124,8 +121,8 @@ def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tu
 
 
 def exact_phases(run: Run, window: Window, host: HostTimeline, stages: StageSpans) -> dict[str, Intervals]:
-    """The measured time in each recorded phase; nested ones count as the stage that interrupts training or as data if
-    these are among them, else as backward."""
+    """Return the measured time in each recorded phase; nested ones count as the stage that interrupts training or as
+    data if these are among them, else as backward."""
     recorded: dict[str, Intervals] = {stage: stages.spans[stage] for stage in INTERRUPTIONS}
     for name, regions in ((DATA, LOADING), (BACKWARD, (BACKWARD,)), (OPTIMIZER, (OPTIMIZER,))):
         rows = named_rows(run, host.regions, *regions)
@@ -141,8 +138,8 @@ def exact_phases(run: Run, window: Window, host: HostTimeline, stages: StageSpan
 def sampled_phases(
     stacks: Stacks, samples: ClassifiedSamples, stages: StageSpans
 ) -> tuple[Mapping[tuple[str, bool], Floats], Mapping[str, Mapping[_Line, float]], Mapping[str, Floats]]:
-    """ns of samples of each phase within and without an optimizer by batch of time, the lines of each phase, and for
-    the optimizer, what follows it and each stage the share of every stack's samples that lies in it."""
+    """Return the ns of samples of each phase within and without an optimizer by batch of time, the lines of each phase,
+    and for the optimizer, what follows it and each stage the share of every stack's samples that lies in it."""
     weight, run = samples.batches.sum_by(samples.stack), stacks.run
     # steps that the program marks need not end with an optimizer's: then nothing comes after it
     is_marked = run.step is not None and run.step.kind is StepKind.MARKED
@@ -163,7 +160,8 @@ def sampled_phases(
         if name in (BETWEEN, FORWARD):
             below = _left_loop(frames, loop)
             if below is not None:
-                callee = next((site for site in frames[below + 1 :] if not _is_decorator(site)), None)
+                called = (site for site in frames[below + 1 :] if not site.file.endswith(_DECORATORS))
+                callee = next(called, None)
                 name = AFTER_OPTIMIZER
                 line = frames[below], callee.function if callee and stacks.is_user(callee) else ""
             elif name == BETWEEN:
@@ -186,8 +184,8 @@ def sampled_phases(
 
 
 def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats, interrupted: Floats) -> dict[_Line, float]:
-    """The lines through which the program enters a stage, with the function that each calls, and their ns: for each
-    stack of the stage its outermost line of the user that is work of such stages only, and not a part of the loop.
+    """Return the lines through which the program enters a stage, with the function that each calls, and their ns: for
+    each stack of the stage its outermost line of the user that is work of such stages only, and not a part of the loop.
     Where nearly all of that work is in one function below, which does only that, it is the line that calls it.
 
     Where a library runs training and the stage below one line of the user, it is a line of that library.
@@ -236,7 +234,7 @@ def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats, interru
 
 
 def last_common_call(ways: Sequence[tuple[float, Sequence[Site]]], only: Collection[Function]) -> _Line | None:
-    """The innermost line of nearly all of these stacks that calls one of the functions `only`, with its name.
+    """Return the innermost line of nearly all of these stacks that calls one of the functions `only`, with its name.
 
     :param ways: ns of each stack, and its lines of the user from a common one on.
     """
@@ -255,8 +253,8 @@ def last_common_call(ways: Sequence[tuple[float, Sequence[Site]]], only: Collect
 
 
 def _way_to_last_update(stacks: Stacks, samples: ClassifiedSamples) -> _Loop:
-    """The way to the last update of a step: in each function the last of the lines that lead to an optimizer's step or
-    to a backward pass, because a step may have several of both (a GAN's)."""
+    """Return the way to the last update of a step: in each function the last of the lines that lead to an optimizer's
+    step or to a backward pass, because a step may have several of both (a GAN's)."""
     totals = {phase: defaultdict[Site, float](float) for phase in (OPTIMIZER, BACKWARD)}
     ways: dict[Site, tuple[Site, ...]] = {}
     ns = np.bincount(samples.stack, samples.ns)
@@ -278,8 +276,8 @@ def _way_to_last_update(stacks: Stacks, samples: ClassifiedSamples) -> _Loop:
 
 
 def _counted_updates(stacks: Stacks, samples: ClassifiedSamples) -> dict[Function, int]:
-    """The same for an optimizer that is too fast for samples, by the operators that it was counted to call. The counts
-    name functions without their classes, so functions of the same name are left out."""
+    """Return the same for an optimizer that is too fast for samples, by the operators that it was counted to call. The
+    counts name functions without their classes, so functions of the same name are left out."""
     fact = stacks.run.info.facts.get(OPERATORS)
     rows = fact.get("lines", []) if isinstance(fact, Mapping) else []
     sampled = {site for number in samples.stacks for site in stacks.run.stack_frames[number] if stacks.is_user(site)}
@@ -295,13 +293,9 @@ def _counted_updates(stacks: Stacks, samples: ClassifiedSamples) -> dict[Functio
     return loop
 
 
-def _is_decorator(site: Site) -> bool:
-    """Whether a frame is torch's around a function that is decorated with `torch.no_grad()` or the like."""
-    return site.file.endswith("/torch/utils/_contextlib.py")
-
-
 def _left_loop(frames: tuple[Site, ...], loop: _Loop) -> int | None:
-    """Index of the frame that leaves the way to the last update below it; None where it leaves above, or does not."""
+    """Return the index of the frame that leaves the way to the last update below it; None where it leaves above, or
+    does not."""
     for number, site in enumerate(frames):
         line = loop.get((site.file, site.function), site.line)
         if site.line != line:

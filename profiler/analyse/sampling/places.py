@@ -11,16 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats
-from profiler.analyse.model import (
-    INTERRUPTIONS,
-    UNATTRIBUTED,
-    Analysis,
-    Driver,
-    Measure,
-    OperatorLine,
-    Preparation,
-    ThreadState,
-)
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import INTERRUPTIONS, Driver, OperatorLine, Preparation, ThreadState
+from profiler.analyse.model.measures import UNATTRIBUTED, Measure
 from profiler.analyse.sampling.frames import BETWEEN, FORWARD, Stack, callee_name
 from profiler.analyse.sampling.lines import OutsideTorch, StackCosts
 from profiler.analyse.sampling.phases import RARE, last_common_call
@@ -29,7 +22,7 @@ from profiler.analyse.sampling.stacks import Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import CODE
-from profiler.analyse.window import NS_PER_S, Window
+from profiler.analyse.window import NS_PER_S
 from profiler.run.code_origin import LIBRARY, TORCH, code_owner
 from profiler.run.model import Site
 
@@ -42,7 +35,8 @@ SAME: Final = 0.95
 
 
 def find_driver(stacks: Stacks, samples: ClassifiedSamples | None) -> Driver | None:
-    """The line that holds most of the measured time, where that is in functions of a library; None: there is none."""
+    """Return the line that holds most of the measured time, where that is in functions of a library; None: there is
+    none."""
     if samples is None or samples.n < MIN_SAMPLES:
         return None
     total = np.bincount(samples.stack, samples.weight)
@@ -59,7 +53,7 @@ def find_driver(stacks: Stacks, samples: ClassifiedSamples | None) -> Driver | N
 
 
 def _functions(stacks: Stacks, weights: Mapping[int, float], numbers: Iterable[int]) -> tuple[tuple[str, float], ...]:
-    """The library's functions in these stacks that hold most of the time, from the outside inward."""
+    """Return the library's functions in these stacks that hold most of the time, from the outside inward."""
     total = sum(weights.values())
     below = {number: tuple(map(function_of, stacks.library_frames(number))) for number in numbers}
     path = _descend({number: weights[number] for number in below}, below.__getitem__, MOST * total)
@@ -76,8 +70,8 @@ def _functions(stacks: Stacks, weights: Mapping[int, float], numbers: Iterable[i
 def _descend(
     weights: Mapping[int, float], functions: Callable[[int], Iterable[Function]], most: float
 ) -> tuple[Function, ...]:
-    """The functions that a chain of calls from the outside inward has in common, as long as it holds more than `most`
-    ns."""
+    """Return the functions that a chain of calls from the outside inward has in common, as long as it holds more than
+    `most` ns."""
     paths = {number: tuple(functions(number)) for number in weights}
     path: tuple[Function, ...] = ()
     while True:
@@ -105,10 +99,13 @@ _Numbers = npt.NDArray[Any]
 def preparation(
     stacks: Stacks, samples: ClassifiedSamples | None, stages: StageSpans, operators: Collection[OperatorLine]
 ) -> Preparation | None:
-    """What is computed before the model; None where nothing is, or where no lines of operators were counted."""
+    """Return what is computed before the model; None where nothing is, or where no lines of operators were counted."""
     if samples is None or not any(row.site for row in operators):
         return None
-    interrupted = _interrupted(stacks, samples.window, stages)
+    rows, weight = stacks.weighted_samples(samples.window)
+    size = len(stacks.run.stack_frames)
+    shares = (stages.sample_shares(stage, rows, weight, size) for stage in INTERRUPTIONS if len(stages.spans[stage]))
+    interrupted = np.asarray(sum(shares, start=np.zeros(size)), np.float64)
     first = _first_lines(stacks, samples, interrupted, operators)
     if not first:
         return None
@@ -145,18 +142,11 @@ def preparation(
     return Preparation(costs.at(call or lines[0], numbers), calls, tuple(map(stacks.relative, lines)))
 
 
-def _interrupted(stacks: Stacks, window: Window, stages: StageSpans) -> Floats:
-    """The share of each stack's samples that lies in stages which interrupt training."""
-    rows, weight = stacks.weighted_samples(window)
-    size = len(stacks.run.stack_frames)
-    shares = (stages.sample_shares(stage, rows, weight, size) for stage in INTERRUPTIONS if len(stages.spans[stage]))
-    return np.asarray(sum(shares, start=np.zeros(size)), np.float64)
-
-
 def _first_lines(
     stacks: Stacks, samples: ClassifiedSamples, interrupted: Floats, operators: Collection[OperatorLine]
 ) -> Mapping[Function, int]:
-    """The first line of each function that leads to the model: to a module, or to operators that have gradients."""
+    """Return the first line of each function that leads to the model: to a module, or to operators that have
+    gradients."""
     with_gradients = {row.site.place for row in operators if row.site and row.is_backward and not row.caller}
     ns = np.bincount(samples.stack, samples.ns)
     times, ways = Counter[Site](), defaultdict[Site, list[tuple[Site, ...]]](list)
@@ -175,7 +165,7 @@ def _first_lines(
 
 
 def _is_before(stacks: Stacks, number: int, first: Mapping[Function, int]) -> bool:
-    """Whether a stack leaves the way to the model at or before its first line, and is not on it to the end."""
+    """Return whether a stack leaves the way to the model at or before its first line, and is not on it to the end."""
     for depth, frame in enumerate(stacks.user_frames(number)):
         line = first.get(function_of(frame))
         if line is None:
@@ -186,7 +176,7 @@ def _is_before(stacks: Stacks, number: int, first: Mapping[Function, int]) -> bo
 
 
 def _may_prepare(stacks: Stacks, number: int, stack: Stack) -> bool:
-    """Whether no record and no frame of torch tells what a stack is."""
+    """Return whether no record and no frame of torch tells what a stack is."""
     if stack.phase != BETWEEN or stack.stratum or not stacks.is_user(stack.site):
         return False
     frames = stacks.run.stack_frames[number]
@@ -196,7 +186,8 @@ def _may_prepare(stacks: Stacks, number: int, stack: Stack) -> bool:
 
 
 def _is_loop(stacks: Stacks, numbers: Collection[int], ns: _Numbers) -> bool:
-    """Whether most of these stacks' time is Python of the program itself, which the rule about such loops judges."""
+    """Return whether most of these stacks' time is Python of the program itself, which the rule about such loops
+    judges."""
     innermost = {number: stacks.run.stack_frames[number][-1].file for number in numbers}
     own = [number for number, file in innermost.items() if code_owner(file, stacks.folders) != LIBRARY]
     python = ns[own, CODE["python"]].sum() if own else 0.0
@@ -206,7 +197,7 @@ def _is_loop(stacks: Stacks, numbers: Collection[int], ns: _Numbers) -> bool:
 def _only(
     stacks: Stacks, samples: ClassifiedSamples, ns: _Numbers, numbers: Collection[int], share: float
 ) -> set[Function]:
-    """The functions of which these stacks are at least this share of the time."""
+    """Return the functions of which these stacks are at least this share of the time."""
     times: defaultdict[Function, _Numbers] = defaultdict(lambda: np.zeros(2))
     for number in samples.stacks:
         for function in set(map(function_of, stacks.user_frames(number))):
@@ -215,7 +206,7 @@ def _only(
 
 
 def _way(stacks: Stacks, number: int, only: Collection[Function]) -> Sequence[Site]:
-    """The user's frames of a stack from the line on that calls one of these functions."""
+    """Return the user's frames of a stack from the line on that calls one of these functions."""
     frames = stacks.user_frames(number)
     return frames[next((at for at, site in enumerate(frames[1:]) if function_of(site) in only), 0) :]
 
@@ -240,8 +231,8 @@ synchronizations a device that was recorded."""
 
 
 def second_of_main_thread(analysis: Analysis) -> Analysis | None:
-    """A second of the main thread of a program without steps, in the form of a step that rules can judge; None where it
-    was not sampled, or where a device may be busy meanwhile."""
+    """Return a second of the main thread of a program without steps, in the form of a step that rules can judge; None
+    where it was not sampled, or where a device may be busy meanwhile."""
     thread = next((thread for thread in analysis.threads if thread.tid == thread.pid), None)
     if thread is None or analysis.info.facts.get("device") != "cpu" or analysis.info.devices:
         return None

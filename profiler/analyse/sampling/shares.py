@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, overlaps
-from profiler.analyse.model import CORELESS_CATEGORIES, HOST_CATEGORIES
+from profiler.analyse.model.measures import CORELESS_CATEGORIES, HOST_CATEGORIES
 from profiler.analyse.sampling.blocked import (
     BlockedCalls,
     BlockedRows,
@@ -128,7 +128,7 @@ class ClassifiedSamples:
 
 
 def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> ClassifiedSamples | None:
-    """The classified samples of `window`; None without any."""
+    """Return the classified samples of `window`; None without any."""
     run = stacks.run
     samples, weight = stacks.weighted_samples(window)
     if not len(samples):
@@ -213,17 +213,17 @@ class _Rows:
     """The category of native work."""
 
     def is_divided(self) -> npt.NDArray[np.bool_]:
-        """Which rows no record and no frame gives a category."""
+        """Return which rows no record and no frame gives a category."""
         return np.asarray((self.stratum < len(DIVIDED)) & (self.category < 0))
 
     def pools(self) -> Iterator[tuple[int, int, npt.NDArray[np.bool_]]]:
-        """Each divided stratum and kind of innermost frame, with the rows that have both."""
+        """Yield each divided stratum and kind of innermost frame, with the rows that have both."""
         for pool, kind in product(range(len(DIVIDED)), LEAVES):
             yield pool, kind, (self.stratum == pool) & (self.leaf == kind)
 
 
 def _with_tokenizing(stacks: Stacks, category: Numbers, rows: tuple[Numbers, Numbers, Floats]) -> Numbers:
-    """The categories of rows, with `input` for what a function of the user does around a tokenizer, if it mostly
+    """Return the categories of rows, with `input` for what a function of the user does around a tokenizer, if it mostly
     tokenizes and is no part of the model or of the loop: it makes tensors of the tokens, for example.
 
     :param rows: of each row the number of its stack, its stratum, and its ns.
@@ -243,8 +243,8 @@ def _with_tokenizing(stacks: Stacks, category: Numbers, rows: tuple[Numbers, Num
 
 
 def _category_shares(rows: _Rows, gil: Mapping[tuple[int, int], Probability]) -> tuple[Floats, Floats, Floats]:
-    """Probabilities of the categories of each row but those in calls, without blocked time at lines of divided strata;
-    the part of them in which the thread was active, and how far off they may be."""
+    """Return the probabilities of the categories of each row but those in calls, without blocked time at lines of
+    divided strata; the part of them in which the thread was active, and how far off they may be."""
     shares = np.zeros((len(rows.stratum), len(HOST_CATEGORIES)))
     uncertainty = np.zeros((2, *shares.shape))
     for pool, kind, alike in rows.pools():
@@ -266,7 +266,7 @@ def _category_shares(rows: _Rows, gil: Mapping[tuple[int, int], Probability]) ->
 
 
 def _own_waits(stacks: Stacks, stack: Numbers, ns: Floats, active: Floats) -> list[npt.NDArray[np.bool_]]:
-    """Whether the frames of each row show a wait of the program's own, and whether its blocked time is one."""
+    """Return whether the frames of each row show a wait of the program's own, and whether its blocked time is one."""
     share = np.bincount(stack, ns * active) / np.maximum(np.bincount(stack, ns), 1.0)
     numbers = np.unique(stack).tolist()
     shown = {number: shows_wait(stacks[number]) for number in numbers}
@@ -305,7 +305,7 @@ def _add_waits(sums: tuple[Floats, Floats], rows: _Rows, waits: Waits, *, severa
 
 
 def _without_core(run: Run, window: Window, rows: tuple[Numbers, Floats, Floats], clock: ThreadTime | None) -> Floats:
-    """The part of the shares of each row in which the thread could have run and had no core.
+    """Return the part of the shares of each row in which the thread could have run and had no core.
 
     :param rows: of each its stratum, its weight, and the active part of its shares.
     """
@@ -327,7 +327,7 @@ def _without_core(run: Run, window: Window, rows: tuple[Numbers, Floats, Floats]
 
 
 def _take_core(shares: Floats, without_core: Floats, clock: ThreadTime | None) -> Floats:
-    """`shares` with the time without a core in its own categories."""
+    """Return `shares` with the time without a core in its own categories."""
     throttled = clock.throttling.share if clock else 0.0
     remaining, lost = shares - without_core, without_core.sum(axis=1)
     remaining[:, CODE["core"]] += lost * (1 - throttled)
@@ -336,8 +336,8 @@ def _take_core(shares: Floats, without_core: Floats, clock: ThreadTime | None) -
 
 
 def native_category(run: Run, host: HostTimeline) -> int:
-    """Number of the category of native work: operators only launch it if the run states CUDA, or if device calls were
-    recorded."""
+    """Return the number of the category of native work: operators only launch it if the run states CUDA, or if device
+    calls were recorded."""
     device = device_kind(run)
     launches = device == "cuda" or (device != "cpu" and bool(len(host.calls)))
     return CODE["framework" if launches else "compute"]
@@ -346,7 +346,7 @@ def native_category(run: Run, host: HostTimeline) -> int:
 def _active(
     stacks: Stacks, window: Window, calls: BlockedCalls | None, rows: tuple[Numbers, Floats, Numbers]
 ) -> Floats:
-    """The probability of each row to have been active: on a core, or without one though it could have run.
+    """Return the probability of each row to have been active: on a core, or without one though it could have run.
 
     Where the sampler cannot tell, samples of system calls tell it of each stack, else the file of its innermost frame,
     and the thread's clocks, read each step or 10 ms, give the total.
@@ -375,7 +375,7 @@ def _active(
 
 
 def calls_by_line(run: Run, host: HostTimeline, window: Window) -> tuple[dict[tuple[str, int], Floats], Floats]:
-    """ns of the recorded calls by category: those of each line, by file and line, and those of all lines."""
+    """Return the ns of the recorded calls by category: those of each line, by file and line, and those of all lines."""
     recorded = np.flatnonzero(host.source != REGION)
     cut = overlaps(host.segments.begin[recorded], host.segments.end[recorded], window.spans)
     row, length, kinds = recorded[cut.left], (cut.end - cut.begin).astype(np.float64), len(HOST_CATEGORIES)
@@ -390,7 +390,7 @@ def calls_by_line(run: Run, host: HostTimeline, window: Window) -> tuple[dict[tu
 
 
 def _call_line(frames: tuple[Site, ...], lines: Container[tuple[str, int]]) -> tuple[str, int] | None:
-    """The innermost of these lines among the frames of a stack."""
+    """Return the innermost of these lines among the frames of a stack."""
     return next(((frame.file, frame.line) for frame in reversed(frames) if (frame.file, frame.line) in lines), None)
 
 
@@ -412,8 +412,8 @@ def _call_shares(run: Run, host: HostTimeline, window: Window, stack: Numbers, r
 
 
 def _marked_calls(run: Run, host: HostTimeline, window: Window, rows: tuple[Numbers, Floats]) -> Floats:
-    """The part of each row that calls take which the program marks itself, by category (rows x categories). No frame of
-    a hook shows whether a sample lies in one, so they are spread over the samples at their line.
+    """Return the part of each row that calls take which the program marks itself, by category (rows x categories). No
+    frame of a hook shows whether a sample lies in one, so they are spread over the samples at their line.
 
     :param rows: of each row the number of its stack, and its weight.
     """
@@ -428,7 +428,7 @@ def _marked_calls(run: Run, host: HostTimeline, window: Window, rows: tuple[Numb
 
 
 def _replaced(shares: Floats, parts: Floats) -> Floats:
-    """The shares with these parts in place of as much of the other categories; time without a core stays."""
+    """Return the shares with these parts in place of as much of the other categories; time without a core stays."""
     others = shares.copy()
     others[:, _NO_CORE] = 0.0
     part = parts.sum(axis=1)[:, None]

@@ -1,8 +1,13 @@
-"""Steps that take much longer than the others: how many, whether they come at regular intervals, and why.
+"""Finds steps that take much longer than the others, and sets apart those with work that occurs once.
 
-A mean hides them: an evaluation at every tenth step is most of the time of a run whose median step is fast. The reason
-is a stage that recorded times show (an evaluation, a checkpoint, a compilation, the start of a loader), and the lines
-with the extra time by samples: of a line that only long steps run, not the line that it calls in the end.
+A mean hides long steps: an evaluation at every tenth step is most of the time of a run whose median step is fast. The
+reason is a stage that recorded times show (an evaluation, a checkpoint, a compilation, the start of a loader), and the
+lines with the extra time by samples: of a line that only long steps run, not the line that it calls in the end.
+
+A step with work that occurs once, such as the import of a library, a first figure or a compilation, is no usual step:
+what it costs does not recur in a longer run. So it is not measured, as warm-up is not. Its extra work is told in
+seconds, without a rate and without a gain. The clocks of the steps alone tell which steps these are. Stack samples then
+tell what the extra work is.
 """
 
 from __future__ import annotations
@@ -16,16 +21,18 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, covered_within, times, union
-from profiler.analyse.model import HOST_CATEGORIES, SpikeLine, Spikes, Stage
+from profiler.analyse.model.host import SpikeLine, Spikes, Stage
+from profiler.analyse.model.measures import HOST_CATEGORIES, USUAL_STEPS
 from profiler.analyse.sampling.frames import FSYNC, callee_name
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.analyse.sampling.stages import StageSpans
+from profiler.analyse.sampling.stages import StageSpans, stage_spans
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.input import first_requests
-from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
-from profiler.run.model import Site
-from profiler.run.tables import GARBAGE_COLLECTION
+from profiler.analyse.timing.scheduler import step_delays
+from profiler.analyse.window import NS_PER_S, Window, named_rows, rank_windows, thread_rows
+from profiler.run.model import Run, Site
+from profiler.run.tables import GARBAGE_COLLECTION, ONE_OFF
 
 LONG: Final = 2.0
 """Times the median from which a step is long: that is other work than usual, and more than batch sizes differ by."""
@@ -80,7 +87,7 @@ class _Node:
     """ns in long steps of each package that the line imports, also below the lines that it calls."""
 
     def add(self, column: int, ns: float) -> _Node:
-        """The node itself, with more time of one kind of steps."""
+        """Return the node itself, with more time of one kind of steps."""
         self.ns[column] += ns
         return self
 
@@ -96,25 +103,24 @@ class _StepSamples:
     machine shows the same line in every sample of a step."""
 
     def shares(self, node: _Node) -> tuple[float, float]:
-        """Share of a long step below a line, and of another step."""
+        """Return the share of a long step below a line, and of another step."""
         long, short = (float(ns / total) if total else 0.0 for ns, total in zip(node.ns, self.root.ns, strict=True))
         return long, short
 
     def extra(self, node: _Node) -> float:
-        """Share of the extra time that lies below a line; below 0 where long steps have less of it."""
+        """Return the share of the extra time that lies below a line; below 0 where long steps have less of it."""
         (long, short), (mean_long, mean_short) = self.shares(node), self.lengths
         return (long * mean_long - short * mean_short) / (mean_long - mean_short)
 
     def stands_out(self, node: _Node) -> bool:
-        """Whether long steps have a significantly larger share of it than the others: a slow machine is slow at any
-        line."""
+        """Return whether long steps have a significantly larger share of it; a slow machine is slow at any line."""
         long, short = map(share_interval, self.shares(node), self.counts)
         return long[0] > short[1]
 
 
 def long_steps(window: Window, stages: StageSpans) -> tuple[_Mask, _Mask, int] | None:
-    """Which steps are long, which ones they are compared with, and the distance between them where it is nearly always
-    the same, else 0; None where no long steps matter."""
+    """Return which steps are long, which ones they are compared with, and the distance between them where it is nearly
+    always the same, else 0; None where no long steps matter."""
     if len(window) < MIN_STEPS:
         return None
     wall = window.wall.astype(np.float64)
@@ -134,7 +140,7 @@ def long_steps(window: Window, stages: StageSpans) -> tuple[_Mask, _Mask, int] |
 def spikes(
     stacks: Stacks, window: Window, stages: StageSpans, classified: ClassifiedSamples | None = None
 ) -> Spikes | None:
-    """The long steps of `window`; None where there are none that matter.
+    """Return the long steps of `window`; None where there are none that matter.
 
     :param classified: the samples by category.
     """
@@ -156,7 +162,7 @@ def spikes_at(
     are_one_offs: bool = False,
     classified: ClassifiedSamples | None = None,
 ) -> Spikes:
-    """How long the long steps are, and where their extra time lies.
+    """Return how long the long steps are, and where their extra time lies.
 
     :param steps: which steps of `window` are long, and with which ones they are compared.
     :param is_certain: whether the program makes them long, and not the machine.
@@ -169,7 +175,13 @@ def spikes_at(
     below = _all_below if are_one_offs else Stacks.library_frames
     tree, samples = _sample_steps(stacks, window, steps, below, regular=is_certain or are_one_offs)
     enough = samples >= ENOUGH
-    stage, stage_share = _stage(stacks, window, stages, steps)
+    more, stage, stage_share = float(wall[long].mean() - wall[short].mean()), "", 0.0
+    for name, spans in recorded_spans(stacks, window, stages).items():
+        ns = covered_within(spans, window.begin, window.end).astype(np.float64)
+        part = float(ns[long].mean() - ns[short].mean()) / more
+        if part >= EXPLAINED and part > stage_share:
+            stage, stage_share = name, part
+    stage_share = min(1.0, stage_share)
     certain = is_certain and ratio >= LONG
     lines = _lines(stacks, tree, is_certain=certain, only_rare=are_one_offs) if enough else ()
     categories = _categories(stacks, window, steps, classified) if enough and classified else {}
@@ -182,7 +194,7 @@ def spikes_at(
 def _categories(
     stacks: Stacks, window: Window, steps: tuple[_Mask, _Mask], classified: ClassifiedSamples
 ) -> dict[str, float]:
-    """The share of each host category in the extra time: what a long step has more of than another one."""
+    """Return the share of each host category in the extra time: what a long step has more of than another one."""
     rows, weight = stacks.weighted_samples(window)
     step, size = window.step_rows(rows["begin"]), len(stacks.run.stack_frames)
     whole = np.maximum(np.bincount(rows["stack"], weight, size), 1.0)
@@ -198,7 +210,7 @@ def _categories(
 
 
 def recorded_spans(stacks: Stacks, window: Window, stages: StageSpans) -> dict[str, Intervals]:
-    """The recorded time of each stage, of the start of loaders, and of collecting garbage."""
+    """Return the recorded time of each stage, of the start of loaders, and of collecting garbage."""
     regions = thread_rows(stacks.run.regions, window)
     recorded = {stage.value: spans for stage, spans in stages.spans.items()}
     for name in (LOADER_START, GARBAGE_COLLECTION):
@@ -215,21 +227,9 @@ def recorded_spans(stacks: Stacks, window: Window, stages: StageSpans) -> dict[s
     return recorded
 
 
-def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mask, _Mask]) -> tuple[str, float]:
-    """The stage that recorded times show to take most of the extra time, and its share of that; ('', 0) for none."""
-    long, short = steps
-    wall = window.wall.astype(np.float64)
-    extra = float(wall[long].mean() - wall[short].mean())
-    shares = {}
-    for name, spans in recorded_spans(stacks, window, stages).items():
-        ns = covered_within(spans, window.begin, window.end).astype(np.float64)
-        shares[name] = float(ns[long].mean() - ns[short].mean()) / extra
-    name = max(shares, key=lambda name: shares[name])
-    return (name, min(1.0, shares[name])) if shares[name] >= EXPLAINED else ("", 0.0)
-
-
 def _typical(extra: npt.NDArray[np.float64]) -> float:
-    """The extra time of the step at the middle of all extra time: many small ones do not hide a few large ones."""
+    """Return the extra time of the step at the middle of all extra time: many small ones do not hide a few large
+    ones."""
     if not len(extra):
         return 0.0
     ordered = np.sort(extra)
@@ -238,7 +238,7 @@ def _typical(extra: npt.NDArray[np.float64]) -> float:
 
 
 def _every(window: Window, long: _Mask) -> int:
-    """The distance between long steps where it is nearly always the same; else 0."""
+    """Return the distance between long steps where it is nearly always the same; else 0."""
     number = times(window.steps["index"])
     if len(number) > 1 and (np.diff(number) <= 0).any():
         number = np.arange(len(number))
@@ -262,7 +262,8 @@ def _sample_steps(
     *,
     regular: bool,
 ) -> tuple[_StepSamples, int]:
-    """The stepping thread's samples in both kinds of steps as a tree of lines, and how many lie in the long ones.
+    """Return the stepping thread's samples in both kinds of steps as a tree of lines, and how many lie in the long
+    ones.
 
     :param below: the frames below the innermost line of a stack whose functions may tell what is extra work.
     """
@@ -294,7 +295,7 @@ def _sample_steps(
 
 
 def _lines(stacks: Stacks, tree: _StepSamples, *, is_certain: bool, only_rare: bool) -> tuple[SpikeLine, ...]:
-    """The lines with most of the extra time, none of which is called by another.
+    """Return the lines with most of the extra time, none of which is called by another.
 
     :param is_certain: the long steps come at regular distances, which only the program can cause, and do mostly other
         work than the others: then the largest line is named though it does not stand out.
@@ -317,8 +318,8 @@ def _lines(stacks: Stacks, tree: _StepSamples, *, is_certain: bool, only_rare: b
 
 
 def _by_site(stacks: Stacks, parts: list[tuple[_Node, float, tuple[str, str]]]) -> list[SpikeLine]:
-    """One row per line and what it calls and imports, the largest first, from parts with their share of the extra
-    time."""
+    """Return one row per line and what it calls and imports, the largest first, from parts with their share of the
+    extra time."""
     sums = defaultdict[tuple[Site, tuple[str, str]], float](float)
     for node, share, called in parts:
         sums[stacks.relative(node.site), called] += share
@@ -327,7 +328,7 @@ def _by_site(stacks: Stacks, parts: list[tuple[_Node, float, tuple[str, str]]]) 
 
 
 def _parts(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
-    """The extra time of `node` in parts: lines that other steps run too are divided further."""
+    """Yield the extra time of `node` in parts: lines that other steps run too are divided further."""
     if node is not tree.root and tree.shares(node)[1] < RARE:
         yield node
         return
@@ -342,7 +343,7 @@ def _parts(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
 
 
 def _rare_functions(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
-    """The outermost functions of libraries below a line that hardly any other step runs."""
+    """Yield the outermost functions of libraries below a line that hardly any other step runs."""
     for function in node.functions.values():
         if tree.shares(function)[1] < RARE:
             yield function
@@ -351,8 +352,8 @@ def _rare_functions(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
 
 
 def _called(node: _Node) -> tuple[str, str]:
-    """The user's function that a line calls in nearly all of its samples of long steps, and the package that it imports
-    in nearly all; empty for none."""
+    """Return the user's function that a line calls in nearly all of its samples of long steps, and the package that it
+    imports in nearly all; empty for none."""
     calls = defaultdict[str, float](float)
     for child in node.children.values():
         calls[child.site.function] += child.ns[0]
@@ -360,7 +361,7 @@ def _called(node: _Node) -> tuple[str, str]:
 
 
 def _called_function(stacks: Stacks, node: _Node) -> tuple[str, str]:
-    """The function of a library, or the package that is imported where nearly all of its time is an import."""
+    """Return the function of a library, or the package that is imported where nearly all of its time is an import."""
     imports = _dominant(node.imports, node.ns[0])
     return ("", imports) if imports else (callee_name(node.site, stacks.folders), "")
 
@@ -368,3 +369,82 @@ def _called_function(stacks: Stacks, node: _Node) -> tuple[str, str]:
 def _dominant(ns: Mapping[str, float], total: float) -> str:
     name = max(ns, key=lambda name: ns[name], default="")
     return name if name and ns[name] >= DOMINANT * total else ""
+
+
+# ---------------------------------------------------------------- steps with work that occurs once
+
+LEAST_NS: Final = 100_000_000
+"""Extra time below which nobody would look for its cause: the kernel alone delays a step by as much at times."""
+MOST_ONE_OFFS: Final = 2
+"""Work that occurs in more steps recurs."""
+_PERIODIC: Final = (Stage.EVALUATION, Stage.ROLLOUT, Stage.CHECKPOINT, LOADER_START)
+"""Recorded work that recurs in a longer run although a short one shows it once. So does collecting garbage, where more
+than MOST_ONE_OFFS steps have a long collection. An import may have many of them in one step."""
+
+
+def set_apart(run: Run) -> Run:
+    """Return the run with `warmup` ONE_OFF in its steps with work that occurs once; where one rank has it, in those of
+    all.
+
+    A run of level light, a foreign trace, and a run without steps are returned as they are.
+    """
+    if run.is_trace or run.info.level == "light" or (run.step is not None and run.step.is_whole_run):
+        return run
+    windows = rank_windows(run)
+    found = {number for window in windows for number in _one_offs(run, window)}
+    if not found or len(found) > MOST_ONE_OFFS or len(windows[0]) - len(found) < USUAL_STEPS - 1:
+        return run
+    steps = run.steps.copy()
+    rows = np.isin(steps["index"], sorted(found)) & (steps["warmup"] == 0)
+    threads = [(window.pid, window.tid) for window in windows]
+    rows &= np.array([thread in threads for thread in zip(steps["pid"].tolist(), steps["tid"].tolist(), strict=True)])
+    steps["warmup"][rows] = ONE_OFF
+    steps.setflags(write=False)
+    return replace(run, steps=steps)
+
+
+def _one_offs(run: Run, window: Window) -> list[int]:
+    """Return the numbers of the steps of a rank that did work which occurs once."""
+    if len(window) < USUAL_STEPS:
+        return []
+    delays = step_delays(run, window)
+    # without the time that other programs took: they delay a step, too
+    own = (window.wall if delays is None else window.wall - delays).astype(np.float64)
+    usual = float(np.median(own))
+    extra = own - usual
+    # smaller extra work beside that of one step is judged by itself
+    alike = extra >= MIN_TYPICAL * extra.max()
+    long = alike & (own > LONG * usual) & (extra >= max(LEAST_NS, MIN_EXTRA * own.sum()))
+    if not long.any() or alike.sum() > MOST_ONE_OFFS:
+        return []
+    stacks = Stacks(run)
+    recorded = recorded_spans(stacks, window, stage_spans(stacks, window))
+    collections = recorded[GARBAGE_COLLECTION]
+    begins = collections.begin[collections.end - collections.begin >= LEAST_NS]
+    begins = begins[begins >= window.begin[0]]
+    step = np.searchsorted(window.begin, begins, side="right") - 1
+    is_inside = begins < window.end[step]
+    often = len(np.unique(step[is_inside])) + (~is_inside).sum() > MOST_ONE_OFFS
+    for name in (*_PERIODIC, GARBAGE_COLLECTION) if often else _PERIODIC:
+        spans = recorded.get(name)
+        if spans is not None:
+            long &= covered_within(spans, window.begin, window.end) < EXPLAINED * extra
+    return [int(number) for number in window.steps["index"][long]]
+
+
+def one_offs(stacks: Stacks, window: Window, classified: ClassifiedSamples | None) -> Spikes | None:
+    """Return what the steps that were set apart took more than the measured ones, and where; None: there are none.
+
+    :param window: the measured steps.
+    """
+    steps = stacks.run.steps
+    rows = steps[(steps["pid"] == window.pid) & (steps["tid"] == window.tid) & np.isin(steps["warmup"], (0, ONE_OFF))]
+    rows = rows[np.argsort(rows["begin"], kind="stable")]
+    apart = rows["warmup"] == ONE_OFF
+    if not len(window) or not apart.any():
+        return None
+    both = replace(window, steps=rows, begin=rows["begin"].astype(np.int64), end=rows["end"].astype(np.int64))
+    if both.wall[apart].sum() <= apart.sum() * np.median(both.wall[~apart]):
+        return None  # only another rank worked longer
+    stages, kinds = stage_spans(stacks, both), (apart, ~apart)
+    return spikes_at(stacks, both, stages, kinds, is_certain=False, are_one_offs=True, classified=classified)

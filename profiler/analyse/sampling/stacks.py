@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, Intervals, Times, overlaps, times, union
-from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED
+from profiler.analyse.model.measures import HOST_CATEGORIES, UNATTRIBUTED
 from profiler.analyse.sampling.frames import (
     BACKWARD,
     CALL,
@@ -47,9 +47,6 @@ from profiler.run.tables import OPERATORS, CallKind
 
 PERIOD: Final = "stacks.period_s"
 WINDOWS: Final = "stacks.gil_window_s"
-COINCIDENT: Final = 0.6
-"""Share of the measured time from which windows of the GIL's holder lie beside those of all threads: in runs in which
-they alternated, they covered at most 0.5."""
 _LOW_RATE: Final = 3.0
 """A window whose samples stand for so many times the time of those of a later window has a low rate. Before the first
 step stacks are sampled 8 times a second, then up to 70 times in a burst, and after it 20 times."""
@@ -70,7 +67,7 @@ Function = tuple[str, str]
 
 
 def function_of(site: Site) -> Function:
-    """The function of a line; a comprehension belongs to the function that contains it."""
+    """Return the function of a line; a comprehension belongs to the function that contains it."""
     return site.file, _COMPREHENSION.sub("", site.function) or "<module>"
 
 
@@ -114,13 +111,15 @@ class Stacks:
         return float(weight.sum()) ** 2 / squares if squares else 0.0
 
     def _periods_of(self, pid: int) -> Table:
-        """The rows of PERIOD of the windows in which a process was sampled, in their order; at least one if any was."""
+        """Return the rows of PERIOD of the windows in which a process was sampled, in their order; at least one if any
+        was."""
         own = self._periods[np.isin(self._periods["pid"], (pid, 0))]
         return np.sort(own if len(own) else self._periods, order="time")
 
     @cached_property
     def in_recorder(self) -> npt.NDArray[np.bool_]:
-        """A mask over all stacks: whether the innermost frame outside of the standard library is the recorder's."""
+        """Return a mask over all stacks: whether the innermost frame outside of the standard library is the
+        recorder's."""
         leaves = (
             next((site.file for site in reversed(frames) if not is_standard_library(site.file)), "")
             for frames in self.run.stack_frames
@@ -130,7 +129,7 @@ class Stacks:
         )
 
     def weighted_samples(self, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
-        """The stepping thread's samples, and how many ns of measured steps each stands for.
+        """Return the stepping thread's samples, and how many ns of measured steps each stands for.
 
         A sample that was taken before a step, while the program was set up, tells nothing of the step, however long it
         is until the next sample. Nor do the few of the first steps count that were taken at the low rate of the time
@@ -141,7 +140,7 @@ class Stacks:
         return self._weighted[window]
 
     def thread_time(self, window: Window) -> ThreadTime | None:
-        """How the clocks of the stepping thread divide its measured steps; None where they were not read."""
+        """Return how the clocks of the stepping thread divide its measured steps; None where they were not read."""
         if window not in self._times:
             self._times[window] = thread_time(self.run, window.pid, window.tid, window.spans)
         return self._times[window]
@@ -162,32 +161,29 @@ class Stacks:
         return samples, weight
 
     def recorder_share(self, window: Window) -> float:
-        """The share of the stepping thread's samples in the measured steps that were taken in the recorder."""
+        """Return the share of the stepping thread's samples in the measured steps that were taken in the recorder."""
         samples = thread_rows(self.run.stacks, window)
         samples = samples[window.step_rows(samples["begin"]) >= 0]
         return float(self.in_recorder[samples["stack"]].mean()) if len(samples) else 0.0
 
     def is_user(self, site: Site) -> bool:
-        """Whether a frame is the user's code."""
+        """Return whether a frame is the user's code."""
         return code_owner(site.file, self.folders) == USER
 
     def user_frames(self, number: int) -> tuple[Site, ...]:
-        """The user's frames of a stack; a comprehension belongs to the function that contains it."""
+        """Return the user's frames of a stack; a comprehension belongs to the function that contains it."""
         if number not in self._user_frames:
-            self._user_frames[number] = self._find_user_frames(number)
+            user = list[Site]()
+            for site in filter(self.is_user, self.run.stack_frames[number]):
+                inside = user and function_of(site) == function_of(user[-1]) and _COMPREHENSION.search(site.function)
+                if not inside:
+                    user.append(Site(site.file, site.line, function_of(site)[1], site.source))
+            self._user_frames[number] = tuple(user)
         return self._user_frames[number]
 
-    def _find_user_frames(self, number: int) -> tuple[Site, ...]:
-        user = list[Site]()
-        for site in filter(self.is_user, self.run.stack_frames[number]):
-            inside = user and function_of(site) == function_of(user[-1]) and _COMPREHENSION.search(site.function)
-            if not inside:
-                user.append(Site(site.file, site.line, function_of(site)[1], site.source))
-        return tuple(user)
-
     def registration(self, number: int) -> Site | None:
-        """The user's line that registered the innermost hook in a stack, which torch calls; None: there is none, or it
-        is not known."""
+        """Return the user's line that registered the innermost hook in a stack, which torch calls; None: there is none,
+        or it is not known."""
         frames = self.run.stack_frames[number] if self._hooks else ()
         for above, site in reversed(tuple(pairwise(frames))):
             for hook, registered in self._hooks.get(site.function, ()):
@@ -197,7 +193,8 @@ class Stacks:
         return None
 
     def frames_below(self, number: int) -> tuple[tuple[Site, str], ...]:
-        """The frames of a stack below its innermost line of the user, each with its owner; without the profiler's."""
+        """Return the frames of a stack below its innermost line of the user, each with its owner; without the
+        profiler's."""
         frames = self.run.stack_frames[number]
         owners = [code_owner(site.file, self.folders) for site in frames]
         innermost = max((at for at, owner in enumerate(owners) if owner == USER), default=-1)
@@ -205,23 +202,23 @@ class Stacks:
         return tuple((site, owner) for site, owner in below if owner != OURS)
 
     def library_frames(self, number: int) -> tuple[Site, ...]:
-        """Those of them that are of libraries, without torch's and without those of the standard library."""
+        """Return those of them that are of libraries, without torch's and without those of the standard library."""
         return tuple(
             site for site, owner in self.frames_below(number) if owner == LIBRARY and not is_standard_library(site.file)
         )
 
     def relative(self, site: Site) -> Site:
-        """The site with its file relative to the program's project where it is below that."""
+        """Return the site with its file relative to the program's project where it is below that."""
         return relative_site(site, self._folder)
 
     def portable(self, site: Site) -> Site:
-        """The same, with a file of a package relative to the folder in which packages are installed."""
+        """Return the same, with a file of a package relative to the folder in which packages are installed."""
         path = relative_path(site.file, self.folders)
         return self.relative(site) if path == site.file else replace(site, file=path)
 
 
 def _hooks(facts: Mapping[str, Any]) -> dict[str, list[tuple[Site, Site]]]:
-    """The hooks by the name of their function, each with the line that registered it."""
+    """Return the hooks by the name of their function, each with the line that registered it."""
     hooks = defaultdict[str, list[tuple[Site, Site]]](list)
     for each in facts.get("module_hooks", ()):
         if "registered" in each:
@@ -230,13 +227,13 @@ def _hooks(facts: Mapping[str, Any]) -> dict[str, list[tuple[Site, Site]]]:
 
 
 def sample_ns(samples: Table, spans: Intervals) -> npt.NDArray[np.int64]:
-    """How many ns of `spans` each sample stands for."""
+    """Return how many ns of `spans` each sample stands for."""
     cut = overlaps(times(samples["begin"]), times(samples["end"]), spans)
     return np.bincount(cut.left, cut.end - cut.begin, minlength=len(samples)).astype(np.int64)
 
 
 def gil_windows(run: Run, window: Window) -> Intervals:
-    """The measured time in which the GIL's holder was sampled."""
+    """Return the measured time in which the GIL's holder was sampled."""
     rows = named_rows(run, run.samples, WINDOWS)
     windows = window_intervals(rows[(rows["pid"] == window.pid) | (rows["pid"] == 0)])
     inside = overlaps(windows.begin, windows.end, window.spans)
@@ -244,13 +241,14 @@ def gil_windows(run: Run, window: Window) -> Intervals:
 
 
 def window_intervals(rows: Table) -> Intervals:
-    """The windows of the GIL's holder: a row of WINDOWS has the end of one as its time and its length as its value."""
+    """Return the windows of the GIL's holder: a row of WINDOWS has the end of one as its time and its length as its
+    value."""
     end = times(rows["time"])
     return union(end - times(np.rint(rows["value"] * NS_PER_S)), end)
 
 
 def _rows_at(windows: Table, moments: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """The row of the window in which each moment lies: a row has the end of its window."""
+    """Return the row of the window in which each moment lies: a row has the end of its window."""
     return times(np.minimum(np.searchsorted(windows["time"], times(moments), "right"), len(windows) - 1))
 
 
@@ -282,8 +280,8 @@ _COPIES: Final = (CallKind.H2D, CallKind.D2H, CallKind.D2D)
 
 
 def has_hooked_steps(run: Run) -> bool:
-    """Whether hooks recorded this run: they found its steps, or recorded everything else if the program marks its steps
-    itself.
+    """Return whether hooks recorded this run: they found its steps, or recorded everything else if the program marks
+    its steps itself.
 
     Without hooks, a program that marks its steps has marks for the other parts too.
     """
@@ -293,7 +291,7 @@ def has_hooked_steps(run: Run) -> bool:
 
 
 def stratum_times(run: Run, window: Window, host: HostTimeline) -> dict[str, Numbers]:
-    """ns of each stratum in each measured step, from the records alone; what they leave belongs to ''."""
+    """Return the ns of each stratum in each measured step, from the records alone; what they leave belongs to ''."""
     cut = overlaps(host.segments.begin, host.segments.end, Intervals(window.begin, window.end))
     kinds, steps = len(STRATA), len(window)
     cell = cut.right * kinds + _segment_strata(run, host)[cut.left]
@@ -303,7 +301,7 @@ def stratum_times(run: Run, window: Window, host: HostTimeline) -> dict[str, Num
 
 
 def _segment_strata(run: Run, host: HostTimeline) -> Numbers:
-    """The stratum of each segment of the stepping thread's records."""
+    """Return the stratum of each segment of the stepping thread's records."""
     by_name = np.array([_region_stratum(name) for name in run.names] or [0], np.int64)
     stratum = np.full(len(host.source), NUMBER[CALL])
     regions = host.source == REGION
@@ -313,8 +311,8 @@ def _segment_strata(run: Run, host: HostTimeline) -> Numbers:
 
 
 def _region_stratum(name: str) -> int:
-    """Number of a region's stratum. A region that keeps its category and that no frame shows is treated as a call,
-    whose time is exact."""
+    """Return the number of a region's stratum. A region that keeps its category and that no frame shows is treated as a
+    call, whose time is exact."""
     if name in LOADING or name in NUMBER:
         return NUMBER[DATA if name in LOADING else name]
     return NUMBER[""] if region_category(name) == "python" and name != RECORDING else NUMBER[CALL]
@@ -335,7 +333,11 @@ class StackStrata:
         has_copies = bool(np.isin(host.calls["kind"], _COPIES).any())
         # of each stack: its stratum, the category that its frames stand for (-1: none), and its leaf, one of LEAVES
         self._stratum, self.category, self.leaf = np.zeros((3, len(run.stack_frames)), np.int64)
-        shown, calling = set[str](), _calling_lines(run)
+        # the lines of Python code that called the operators which hooks counted
+        fact = run.info.facts.get(OPERATORS)
+        rows = fact.get("lines", []) if isinstance(fact, Mapping) else []
+        calling = {(str(frames[0][0]), int(frames[0][1])) for frames, *_ in rows if frames}
+        shown = set[str]()
         for number in np.unique(np.concatenate([run.stacks["stack"], run.gil_stacks["stack"]])).tolist():
             stack, frames = stacks[number], run.stack_frames[number]
             shown.update(name for name, _ in stack.strata)
@@ -344,26 +346,33 @@ class StackStrata:
             ours = bool(frames) and code_owner(frames[-1].file, stacks.folders) == OURS
             other = CALLING_LEAF if frames and (frames[-1].file, frames[-1].line) in calling else OTHER_LEAF
             self.leaf[number] = TORCH_LEAF if stack.in_torch else HOOK_LEAF if ours else other
-        self._marked = _marked_regions(run, host, shown)
+        # segments of regions that keep their category and that no frame shows
+        hidden = [number for number, name in enumerate(STRATA) if name not in shown and name not in DIVIDED]
+        marked = (host.source == REGION) & np.isin(self._recorded, hidden)
+        in_region = np.flatnonzero(marked)
+        if RECORDING in run.names:
+            marked[in_region] = host.regions["name"][host.record[in_region]] != run.names.index(RECORDING)
+        region = self._recorded * len(HOST_CATEGORIES) + host.category
+        self._marked = np.where(marked, region, -1).astype(np.int64)
 
     def strata(self, stack: Numbers, region: Numbers) -> Numbers:
-        """The stratum of each sample, of this stack and within `region` of REGION_KINDS (-1: none)."""
+        """Return the stratum of each sample, of this stack and within `region` of REGION_KINDS (-1: none)."""
         stratum = self._stratum[stack]
         return np.where((stratum == NUMBER[""]) & (region >= 0), region // len(HOST_CATEGORIES), stratum)
 
     def groups(self) -> Numbers:
-        """The place in WEIGHTED_TOGETHER of each stack's stratum, by the frames of the stack."""
+        """Return the place in WEIGHTED_TOGETHER of each stack's stratum, by the frames of the stack."""
         return _GROUP[self._stratum]
 
     def groups_at(self, moments: npt.ArrayLike) -> Numbers:
-        """The place in WEIGHTED_TOGETHER of the stratum at each moment, by the records alone."""
+        """Return the place in WEIGHTED_TOGETHER of the stratum at each moment, by the records alone."""
         row, inside = self._segments_at(times(moments))
         stratum = np.full(len(row), NUMBER[""])
         stratum[inside] = self._recorded[row[inside]]
         return np.asarray(_GROUP[stratum])
 
     def regions_at(self, moments: npt.ArrayLike) -> Numbers:
-        """The marked region that is open at each moment, in REGION_KINDS; -1 where there is none."""
+        """Return the marked region that is open at each moment, in REGION_KINDS; -1 where there is none."""
         at = times(moments)
         if not (self._marked >= 0).any():
             return np.full(len(at), -1, np.int64)
@@ -371,22 +380,16 @@ class StackStrata:
         return np.where(inside, self._marked[row], -1).astype(np.int64)
 
     def _segments_at(self, at: Times) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """The last segment that begins before each moment (-1: none does), and whether the moment lies in it."""
+        """Return the last segment that begins before each moment (-1: none does), and whether the moment lies in it."""
         row = np.searchsorted(self._segments.begin, at, "right") - 1
         inside = row >= 0
         inside[inside] = at[inside] < self._segments.end[row[inside]]
         return row, inside
 
 
-def _calling_lines(run: Run) -> set[tuple[str, int]]:
-    """File and line of the Python code that called the operators which hooks counted."""
-    fact = run.info.facts.get(OPERATORS)
-    rows = fact.get("lines", []) if isinstance(fact, Mapping) else []
-    return {(str(frames[0][0]), int(frames[0][1])) for frames, *_ in rows if frames}
-
-
 def _stack_stratum(stack: Stack, recorded: set[str], *, has_copies: bool) -> tuple[int, str]:
-    """Number of the innermost stratum that was recorded in this run, and the category of library frames inside of it.
+    """Return the number of the innermost stratum that was recorded in this run, and the category of library frames
+    inside of it.
 
     :param has_copies: whether copies to or from a device were recorded.
     """
@@ -398,23 +401,9 @@ def _stack_stratum(stack: Stack, recorded: set[str], *, has_copies: bool) -> tup
     return NUMBER[""], ""
 
 
-def _marked_regions(run: Run, host: HostTimeline, shown: set[str]) -> Numbers:
-    """For each segment of `host`, its number if its region keeps its category and no frame shows it, else -1.
-
-    :param shown: strata that frames of this run show: hooks write regions of these names, and the user may too.
-    """
-    stratum = _segment_strata(run, host)
-    hidden = [number for number, name in enumerate(STRATA) if name not in shown and name not in DIVIDED]
-    marked = (host.source == REGION) & np.isin(stratum, hidden)
-    in_region = np.flatnonzero(marked)
-    if RECORDING in run.names:
-        marked[in_region] = host.regions["name"][host.record[in_region]] != run.names.index(RECORDING)
-    return np.where(marked, stratum * len(HOST_CATEGORIES) + host.category, -1).astype(np.int64)
-
-
 def stratum_weights(stratum: Numbers, ns: Floats, exact: Mapping[str, Numbers]) -> Floats:
-    """Weights with which every recorded stratum has its exact total; samples in calls and uncovered samples are
-    weighted together.
+    """Return the weights with which every recorded stratum has its exact total; samples in calls and uncovered samples
+    are weighted together.
 
     :param stratum: of each sample; `ns` is what the sampler saw.
     """

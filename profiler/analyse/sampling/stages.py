@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Floats, Intervals, Times, covered_within, subtract, times, union
-from profiler.analyse.model import Stage, StageCost, StageTime
+from profiler.analyse.model.host import Stage, StageCost, StageTime
 from profiler.analyse.sampling.frames import CHECKPOINT, FORWARD
 from profiler.analyse.sampling.stacks import Stacks, sample_ns
 from profiler.analyse.statistics import Z, share_interval
@@ -58,7 +58,7 @@ class StageSpans:
     spans: Mapping[Stage, Intervals]
 
     def covered(self, stage: Stage, begin: npt.ArrayLike, end: npt.ArrayLike) -> Times:
-        """How many ns of each [begin, end) belong to a stage."""
+        """Return how many ns of each [begin, end) belong to a stage."""
         return covered_within(self.spans[stage], begin, end)
 
     def sample_shares(self, stage: Stage, samples: Table, weight: npt.ArrayLike, count: int) -> npt.NDArray[np.float64]:
@@ -81,7 +81,7 @@ _ONE_SIDE: Final = 0.2
 
 
 def stage_spans(stacks: Stacks, window: Window) -> StageSpans:
-    """The intervals of the stages that interrupt training; empty in runs without the records that tell them."""
+    """Return the intervals of the stages that interrupt training; empty in runs without the records that tell them."""
     run = stacks.run
     rows = process_rows(run.stages, window)
     compiled = rows[rows["kind"] == StageKind.COMPILE]
@@ -99,8 +99,8 @@ def stage_spans(stacks: Stacks, window: Window) -> StageSpans:
 
 
 def _spans_without_training(stacks: Stacks, window: Window) -> tuple[Intervals, Intervals]:
-    """The intervals of evaluation mode or of a loader's batches without gradients, and other long stretches without
-    gradients."""
+    """Return the intervals of evaluation mode or of a loader's batches without gradients, and other long stretches
+    without gradients."""
     run = stacks.run
     rows = thread_rows(run.stages, window)
     rows = rows[np.argsort(rows["begin"], kind="stable")]
@@ -124,7 +124,7 @@ def _spans_without_training(stacks: Stacks, window: Window) -> tuple[Intervals, 
 
 
 def _eval_mode(rows: Table, without_begin: Times, without_end: Times, trained: Times) -> tuple[Times, Times]:
-    """The intervals in which a module was in evaluation mode and nothing was trained.
+    """Return the intervals in which a module was in evaluation mode and nothing was trained.
 
     An interval ends where the module changes back or, if no record shows that, where the training goes on, provided
     that there was training before (a module that stays in evaluation mode is a teacher, or a target network). Time
@@ -151,8 +151,8 @@ def _eval_mode(rows: Table, without_begin: Times, without_end: Times, trained: T
 
 
 def _long_stretches(rows: Table, trained: Times, window: Window) -> Intervals:
-    """Stretches of blocks without gradients, with no backward pass and no step between them, that are much longer than
-    those of most steps; what comes before the first step is set-up."""
+    """Return stretches of blocks without gradients, with no backward pass and no step between them, that are much
+    longer than those of most steps; what comes before the first step is set-up."""
     begin, end = times(rows["begin"]), times(rows["end"])
     step = np.searchsorted(trained, begin, "right")
     known = step > 0
@@ -172,8 +172,8 @@ def _long_stretches(rows: Table, trained: Times, window: Window) -> Intervals:
 def _name_spans(
     stacks: Stacks, window: Window, evaluations: Intervals, stretches: Intervals
 ) -> Mapping[Stage, Intervals]:
-    """The stage that most samples of an interval show; where they show none, the one that most samples of all such
-    intervals show, if these agree.
+    """Return the stage that most samples of an interval show; where they show none, the one that most samples of all
+    such intervals show, if these agree.
 
     What was certain not to be training is a roll-out or an evaluation. A stretch that is only unusually long counts if
     the samples show that, or a model that runs: an update by hand takes long, too, when the machine is busy.
@@ -214,7 +214,7 @@ def _name_spans(
 def _with_rollouts(
     stages: npt.NDArray[np.intp], ns: npt.NDArray[Any], environment: npt.NDArray[Any], length: Times
 ) -> npt.NDArray[np.intp]:
-    """The stages of stretches, where samples in an environment show that the whole stretch is a roll-out.
+    """Return the stages of stretches, where samples in an environment show that the whole stretch is a roll-out.
 
     :param ns: for each stretch, the time of samples that show nothing, and of those that show each stage of
         _WITHOUT_GRADIENTS.
@@ -233,7 +233,7 @@ _WITHOUT_GRADIENTS: Final = (Stage.EVALUATION, Stage.ROLLOUT, Stage.NO_GRADIENTS
 
 
 def _shown_stage(stacks: Stacks, number: int) -> int:
-    """The stage that a stack shows, as its number in _WITHOUT_GRADIENTS; -1 for none."""
+    """Return the stage that a stack shows, as its number in _WITHOUT_GRADIENTS; -1 for none."""
     frames = stacks.run.stack_frames[number]
     folders = stacks.folders
     names = [site.function.rpartition(".")[2] for site in frames if code_owner(site.file, folders) != TORCH]
@@ -252,9 +252,9 @@ def _is_in_environment(stacks: Stacks, number: int) -> bool:
 
 
 def stage_costs(window: Window, stages: StageSpans, waits: Floats) -> dict[Stage, StageCost]:
-    """What evaluations and checkpoints cost, by the lengths of the steps with and without each of them: least squares,
-    which divide the time of steps with both. Nothing where too few steps have one, or lack it, or all with one have
-    the other, too.
+    """Return what evaluations and checkpoints cost, by the lengths of the steps with and without each of them: least
+    squares, which divide the time of steps with both. Nothing where too few steps have one, or lack it, or all with one
+    have the other, too.
 
     :param waits: ns of each step in which the thread waits for a core.
     """
@@ -281,7 +281,8 @@ def stage_costs(window: Window, stages: StageSpans, waits: Floats) -> dict[Stage
 
 
 def stage_times(stacks: Stacks, window: Window, stages: StageSpans) -> tuple[StageTime, ...]:
-    """The time of the whole run by stage, in the order in which stages usually come; none without measured steps.
+    """Return the time of the whole run by stage, in the order in which stages usually come; none without measured
+    steps.
 
     Training begins one median step before the end of the first step: nothing records its begin.
     """

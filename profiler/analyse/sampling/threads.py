@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from profiler.analyse.intervals import Intervals, covered_within, subtract, times, union
-from profiler.analyse.model import LOADER_WORKER, LineCost, ThreadActivity, ThreadState
+from profiler.analyse.model.host import LOADER_WORKER, LineCost, ThreadActivity, ThreadState
 from profiler.analyse.sampling.frames import BACKWARD, CHECKPOINT, DATA, Stack, callee_name
 from profiler.analyse.sampling.lines import most_frequent
 from profiler.analyse.sampling.stacks import WINDOWS, Stacks, window_intervals
@@ -75,7 +75,8 @@ class _Clock:
 
 
 def thread_activities(stacks: Stacks) -> tuple[ThreadActivity, ...]:
-    """The main thread of every sampled process, and its other threads that were not idle; in order of process."""
+    """Return the main thread of every sampled process, and its other threads that were not idle; in order of
+    process."""
     run = stacks.run
     holders, samples = rows_by(run.gil_stacks, "pid"), rows_by(run.samples, "pid")
     threads = list[ThreadActivity]()
@@ -97,7 +98,7 @@ def _is_busy(thread: ThreadActivity) -> bool:
 
 
 def _listed_processes(run: Run) -> list[Mapping[str, Any]]:
-    """The processes that the recorder listed."""
+    """Return the processes that the recorder listed."""
     listed = run.info.facts.get("processes", ())
     return [entry for entry in listed if isinstance(entry, dict) and "pid" in entry] if isinstance(listed, list) else []
 
@@ -122,7 +123,7 @@ class _Process:
         self._name = LOADER_WORKER if self._is_worker(rows) else self._role()
 
     def thread(self, tid: int, rows: Table) -> ThreadActivity:
-        """The activity of one of its threads."""
+        """Return the activity of one of its threads."""
         key_ns = _key_ns(rows)
         total = sum(key_ns.values()) or 1
         count = max(1, round(self._stacks.sample_count(rows, times(rows["end"]) - times(rows["begin"]))))
@@ -131,7 +132,8 @@ class _Process:
         lived = union(lifetime.min(keepdims=True), lifetime.max(keepdims=True))
         watched = int(covered_within(self._windows, lived.begin, lived.end)[0])
         gil = self._gil_shares(holding, watched, key_ns, total, count) if watched else {}
-        others = self._held_by_others(tid, watched)
+        held = sum(int((rows["end"] - rows["begin"]).sum()) for other, rows in self._holders.items() if other != tid)
+        others = held / watched if watched else 0.0
         entries = [
             entry
             for part, spans in self._periods(tid, rows, lived)
@@ -162,7 +164,8 @@ class _Process:
         )
 
     def _runs(self, entries: Iterable[_Entry]) -> str:
-        """The outermost function of a library in these stacks, of which none has code of the user's; else empty."""
+        """Return the outermost function of a library in these stacks, of which none has code of the user's; else
+        empty."""
         functions = defaultdict[str, float](float)
         for entry in entries:
             frames = () if entry.stack.owner == USER else self._stacks.library_frames(entry.number)
@@ -172,7 +175,7 @@ class _Process:
     def _entries(
         self, key_ns: Mapping[_Key, int], gil: Mapping[Site | None, float], clock: _Clock, by_others: float
     ) -> Iterator[_Entry]:
-        """The time at each stack, divided into active and blocked time, and each part with its state.
+        """Yield the time at each stack, divided into active and blocked time, and each part with its state.
 
         :param gil: see `_gil_shares`.
         :param by_others: share of the time in which other threads held the GIL.
@@ -194,8 +197,8 @@ class _Process:
                 yield _Entry(number, ns - active, stack, self._blocked_state(stack, resumes=resumes))
 
     def _periods(self, tid: int, rows: Table, lived: Intervals) -> Iterator[tuple[Table, Intervals]]:
-        """The samples of a thread within its steps and outside of them, with the time of each: clocks tell how active
-        it was in each, and a program that starts is more active than one that waits for other ranks."""
+        """Yield the samples of a thread within its steps and outside of them, with the time of each: clocks tell how
+        active it was in each, and a program that starts is more active than one that waits for other ranks."""
         steps = self._run.steps[(self._run.steps["pid"] == self._pid) & (self._run.steps["tid"] == tid)]
         spans = union(steps["begin"], steps["end"])
         inside = 2 * covered_within(spans, rows["begin"], rows["end"]) >= times(rows["end"]) - times(rows["begin"])
@@ -215,7 +218,7 @@ class _Process:
     def _active_time(
         self, key_ns: Mapping[_Key, int], gil: Mapping[Site | None, float], clock: _Clock
     ) -> dict[_Key, float]:
-        """The ns of each key in which the thread was active.
+        """Return the ns of each key in which the thread was active.
 
         Where samples do not tell, it was active while it held the GIL, and so much of the remaining time that the total
         is that of its clocks; without clocks, all of it but the library's waits.
@@ -238,7 +241,7 @@ class _Process:
         return {key: known + share * open_ns.get(key, 0.0) for key, known in sure.items()}
 
     def _active_state(self, stack: Stack, held: float | None) -> ThreadState:
-        """The state of a thread that is active.
+        """Return the state of a thread that is active.
 
         :param held: share of its active time at this line in which it held the GIL; None: unknown.
         """
@@ -253,7 +256,7 @@ class _Process:
         return ThreadState.NATIVE if native else ThreadState.PYTHON
 
     def _blocked_state(self, stack: Stack, *, resumes: bool) -> ThreadState:
-        """The state of a thread that is blocked.
+        """Return the state of a thread that is blocked.
 
         :param resumes: whether it runs Python at this line too, and other threads hold the GIL.
         """
@@ -270,11 +273,11 @@ class _Process:
         return ThreadState.GIL if resumes else ThreadState.IDLE
 
     def _syncs(self, stack: Stack) -> bool:
-        """Whether the line may wait for a device: what it calls is native, as no frame of a library shows it."""
+        """Return whether the line may wait for a device: what it calls is native, as no frame of a library shows it."""
         return self._has_device and bool(_SYNC_CALLS.search(self._native_line(stack)))
 
     def _native_line(self, stack: Stack) -> str:
-        """The text of a line without Python frames below it: what it calls is native."""
+        """Return the text of a line without Python frames below it: what it calls is native."""
         return "" if stack.calls else stack.site.source
 
     def _clock(self, tid: int, lived: Intervals) -> _Clock:
@@ -285,12 +288,8 @@ class _Process:
         on_cpu = self._on_cpu(tid)
         return _Clock(on_cpu if on_cpu is not None and on_cpu < _ALWAYS_BLOCKED else None)
 
-    def _held_by_others(self, tid: int, watched: int) -> float:
-        others = sum(int((rows["end"] - rows["begin"]).sum()) for other, rows in self._holders.items() if other != tid)
-        return others / watched if watched else 0.0
-
     def _is_worker(self, rows: Table) -> bool:
-        """Whether most samples of its main thread are in the loop of a loader's worker."""
+        """Return whether most samples of its main thread are in the loop of a loader's worker."""
         own = rows[rows["tid"] == self._pid]
         own = own if len(own) else rows
         ns = Counter[bool]()
@@ -336,7 +335,7 @@ _WAITS: Final = frozenset(("wait", "launcher"))
 
 
 def _library_state(stack: Stack, *, waits: bool) -> ThreadState | None:
-    """The state that frames of a library indicate by themselves. A library's own thread that only waits is idle:
+    """Return the state that frames of a library indicate by themselves. A library's own thread that only waits is idle:
     loggers, progress bars, notebooks and compilers have such threads."""
     if "loader" in stack.roles and waits:
         return ThreadState.IDLE  # a worker or the thread that pins memory has nothing to do
@@ -361,7 +360,7 @@ def _library_state(stack: Stack, *, waits: bool) -> ThreadState | None:
 
 
 def _waiting_state(stack: Stack, *, waits: bool) -> ThreadState | None:
-    """The state of a waiting thread. A waiting thread of a library is idle."""
+    """Return the state of a waiting thread. A waiting thread of a library is idle."""
     if waits and ("launcher" in stack.leaf_roles or "child" in stack.roles):
         return ThreadState.CHILD
     network = "network" in stack.roles
@@ -373,7 +372,7 @@ def _waiting_state(stack: Stack, *, waits: bool) -> ThreadState | None:
 
 
 def _lines(entries: list[_Entry], rows: Table, count: int) -> Iterator[LineCost]:
-    """The lines with the most of a thread's samples, whatever it did there."""
+    """Yield the lines with the most of a thread's samples, whatever it did there."""
     weights = _sums(entries, "site")
     total = sum(weights.values()) or 1
     for site, ns in [item for item in sorted(weights.items(), key=_largest_first) if item[0].file][:_MAX_LINES]:
@@ -388,7 +387,7 @@ def _lines(entries: list[_Entry], rows: Table, count: int) -> Iterator[LineCost]
 
 
 def _sums(entries: Iterable[_Entry], field: Literal["state", "site", "calls"]) -> dict[Any, float]:
-    """ns by state of the thread, or by line, or by what the line calls."""
+    """Return the ns by state of the thread, or by line, or by what the line calls."""
     sums = defaultdict[Any, float](float)
     for entry in entries:
         sums[entry.state if field == "state" else getattr(entry.stack, field)] += entry.ns
@@ -406,8 +405,8 @@ def _key_ns(rows: Table) -> dict[_Key, int]:
 
 
 def _effective_size(rows: Table, entries: Iterable[_Entry], count: int) -> float:
-    """The number of independent samples behind the share of `entries`, which is lower than `count` if the program has
-    long phases."""
+    """Return the number of independent samples behind the share of `entries`, which is lower than `count` if the
+    program has long phases."""
     ns = (rows["end"] - rows["begin"]).astype(np.float64)
     numbers, row = np.unique(rows["stack"], return_inverse=True)
     chosen = defaultdict[int, float](float)

@@ -1,34 +1,47 @@
-"""Sums up what the program counted in the measured steps, as a whole and by line."""
+"""Sums up what the program counted in the measured steps: counters, gauges, calls, steps, tokens and batches."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import times
-from profiler.analyse.model import CallSite, Measure, RunCounts, SiteCount
-from profiler.analyse.window import NO_QUEUE, Window, device_kind, has_name, process_rows, select
+from profiler.analyse.intervals import Floats, covered_within, times, union
+from profiler.analyse.model.device import CallSite
+from profiler.analyse.model.input import BatchCurve
+from profiler.analyse.model.measures import Measure
+from profiler.analyse.statistics import mean_interval
+from profiler.analyse.window import (
+    NO_QUEUE,
+    NS_PER_S,
+    Window,
+    device_kind,
+    has_name,
+    named_rows,
+    process_rows,
+    select,
+    thread_rows,
+)
 from profiler.core.errors import Notice
 from profiler.core.metrics import COUNTERS, PER_STEP, counter_unit
-from profiler.run.code_origin import library_sites, project_folder, relative_site
+from profiler.run.code_origin import library_sites
 from profiler.run.filter import rows_by
-from profiler.run.model import Run, Table
+from profiler.run.model import Run, RunInfo, StepKind, Table
 from profiler.run.tables import (
+    BATCH_ITEMS,
     BLOCK_OF_CHECKPOINT,
     CALLER_OF_CHECKPOINT,
-    GRAPH_BROKEN,
     LINE_OF,
     MIGHT_SYNC,
     RECOMPILED,
     TOKENIZED,
     WORKER_OF,
     CallKind,
-    CountKind,
     ValueKind,
 )
 
@@ -53,7 +66,7 @@ _GAUGE_UNITS: Final = {"device_memory": "bytes"}
 
 
 def counters(run: Run, window: Window) -> dict[str, Measure]:
-    """Mean per measured step of every counter. A step that does not mention one counted 0 of it."""
+    """Return the mean per measured step of every counter. A step that does not mention one counted 0 of it."""
     counted = _values_by_name(run, window, ValueKind.COUNTER)
     zeros = _zero_counters(run) if len(window) else ()
     measures = {}
@@ -95,7 +108,8 @@ def _zero_counters(run: Run) -> tuple[str, ...]:
 
 
 def gauges(run: Run, window: Window) -> dict[str, Measure]:
-    """Mean of every gauge over the measured steps that set it, weighted by their tokens where all of them have some."""
+    """Return the mean of every gauge over the measured steps that set it, weighted by their tokens where all of them
+    have some."""
     gauged = _values_by_name(run, window, ValueKind.GAUGE)
     measures = {}
     for name in dict.fromkeys((*gauged, *EXPECTED_GAUGES)):
@@ -123,31 +137,32 @@ def _gauge(name: str, unit: str, rows: Table, window: Window) -> Measure:
 
 
 def counter_sums(run: Run, window: Window, names: Iterable[str]) -> dict[str, npt.NDArray[np.float64]]:
-    """Amount in each measured step of those of `names` that were counted at all."""
+    """Return the amount in each measured step of those of `names` that were counted at all."""
     counted = _values_by_name(run, window, ValueKind.COUNTER)
     return {name: sum_per_step(counted[name], window) for name in names if name in counted}
 
 
 def steady_launches(run: Run, window: Window) -> float:
-    """The launches that three of four measured steps have at least; 0 where that is not known, or of a single step."""
+    """Return the launches that three of four measured steps have at least; 0 where that is not known, or of a single
+    step."""
     counts = counter_sums(run, window, ["launches"]).get("launches")
     return 0.0 if counts is None or len(window) < 2 else float(np.quantile(counts, 0.25, method="lower"))
 
 
 def counter_rows(run: Run, window: Window, name: str) -> Table | None:
-    """Each amount that a counter of the stepping process got; None if it was not counted."""
+    """Return each amount that a counter of the stepping process got; None if it was not counted."""
     return _values_by_name(run, window, ValueKind.COUNTER).get(name)
 
 
 def sum_per_step(rows: Table, window: Window) -> npt.NDArray[np.float64]:
-    """Sum of the rows' values in each measured step."""
+    """Return the sum of the rows' values in each measured step."""
     step = step_numbers(rows, window)
     inside = step >= 0
     return np.bincount(step[inside], rows["value"][inside], minlength=len(window)).astype(np.float64)
 
 
 def step_numbers(rows: Table, window: Window) -> npt.NDArray[np.int64]:
-    """Row of the window's step that each value belongs to, by the number of the step; -1 for none."""
+    """Return the row of the window's step that each value belongs to, by the number of the step; -1 for none."""
     index = window.steps["index"]
     order = np.argsort(index, kind="stable")
     at = np.searchsorted(index[order], rows["step"])
@@ -162,7 +177,7 @@ def _values_by_name(run: Run, window: Window, kind: ValueKind) -> dict[str, Tabl
 
 
 def gauge_per_step(run: Run, window: Window, name: str) -> npt.NDArray[np.float64]:
-    """The last value of a gauge in each measured step; NaN where it has none."""
+    """Return the last value of a gauge in each measured step; NaN where it has none."""
     values = np.full(len(window), np.nan)
     rows = _values_by_name(run, window, ValueKind.GAUGE).get(name)
     if rows is not None:
@@ -172,25 +187,21 @@ def gauge_per_step(run: Run, window: Window, name: str) -> npt.NDArray[np.float6
 
 
 def call_counts(calls: Table) -> npt.NDArray[np.float64]:
-    """How many calls each record stands for: one record is written for all reads by one line in one step."""
+    """Return how many calls each record stands for: one record is written for all reads by one line in one step."""
     counts = np.where(calls["kind"] == CallKind.MIGHT_SYNC, np.maximum(calls["bytes"], 1), 1)
     return counts.astype(np.float64)
 
 
 def calls_in_steps(run: Run, window: Window) -> Table:
-    """Calls of all threads of the stepping process that began in a measured step."""
+    """Return the calls of all threads of the stepping process that began in a measured step."""
     calls = process_rows(run.calls, window)
     inside: Table = calls[window.step_rows(calls["begin"]) >= 0]
     return inside
 
 
-def _bytes(calls: Table) -> Table:
-    size: Table = np.where(calls["kind"] == CallKind.MIGHT_SYNC, 0, calls["bytes"])
-    return size
-
-
 def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[CallSite, ...]:
-    """One row per line and kind of call, in runs with hooks per operation too; all threads, the most seconds first."""
+    """Return one row per line and kind of call, in runs with hooks per operation too; all threads, the most seconds
+    first."""
     if not len(window):
         return ()
     calls = calls_in_steps(run, window)
@@ -202,19 +213,17 @@ def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[Call
     name = calls["name"] + 1 if with_operations else np.zeros(len(calls), np.int64)
     keys, group = np.unique(np.ravel_multi_index((calls["site"], calls["kind"], name), shape), return_inverse=True)
     length = times(calls["end"]) - times(calls["begin"])
+    size = np.where(calls["kind"] == CallKind.MIGHT_SYNC, 0, calls["bytes"])
     sums = [
         np.bincount(group, column)
-        for column in (call_counts(calls), length, np.clip(calls["blocked"], 0, length), _bytes(calls))
+        for column in (call_counts(calls), length, np.clip(calls["blocked"], 0, length), size)
     ]
-    steps, rows, libraries = (
-        len(window),
-        [],
-        Counter(zip(group.ravel().tolist(), library_sites(run, calls), strict=True)),
-    )
+    steps, rows = len(window), list[CallSite]()
+    libraries = Counter(zip(group.ravel().tolist(), library_sites(run, calls), strict=True))
     library = {number: line for (number, line), _ in reversed(libraries.most_common()) if line is not None}
     parts = (part.tolist() for part in np.unravel_index(keys, shape))
     for number, (site, kind, name) in enumerate(zip(*parts, strict=True)):
-        count, seconds, blocked, size = (float(column[number]) for column in sums)
+        count, seconds, blocked, copied = (float(column[number]) for column in sums)
         rows.append(
             CallSite(
                 site=run.sites[site],
@@ -223,137 +232,118 @@ def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[Call
                 calls_per_step=count / steps,
                 seconds_per_step=window.per_step(seconds),
                 blocked_per_step=window.per_step(blocked),
-                bytes_per_step=size / steps,
+                bytes_per_step=copied / steps,
                 library=library.get(number),
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site, row.kind, row.operation))[:MAX_SITES])
 
 
-# ---------------------------------------------------------------- by line
+# ---------------------------------------------------------------- steps, tokens and sizes of batches
 
-_CALLS: Final = {
-    CallKind.SYNC: CountKind.SYNC,
-    CallKind.H2D: CountKind.H2D,
-    CallKind.D2H: CountKind.D2H,
-    CallKind.D2D: CountKind.D2D,
-    CallKind.LAUNCH: CountKind.LAUNCH,
-}
-_NAMED_CALLS: Final = {
-    GRAPH_BROKEN: CountKind.GRAPH_BREAK,
-    RECOMPILED: CountKind.RECOMPILATION,
-    TOKENIZED: CountKind.TEXT,
-}
-"""Calls of kind OTHER."""
-_COLUMNS: Final = [
-    (name, np.int64) for name in ("kind", "name", "site", "frame", "pid", "step", "count", "bytes", "time")
-]
-_KEY: Final = ["kind", "name", "site"]
-_NO_STEPS: Final = np.zeros(0, np.int64)
-
-Steps = dict[int, npt.NDArray[np.int64]]
-"""Process -> the ends of its steps (ns)."""
+TOKENS: Final = "tokens"
+_WORD: Final = re.compile(r"[a-z]{1,20}")
 
 
-def run_counts(run: Run, label: str = "") -> RunCounts:
-    """The counts of every line with what a report tells about the run.
+def counted_unit(info: RunInfo) -> str:
+    """Return the unit that the steps of a program count: tokens, or the one that it states."""
+    unit = info.facts.get("unit")
+    return unit if isinstance(unit, str) and _WORD.fullmatch(unit) else TOKENS
 
-    :param label: name of the side of a comparison.
+
+def throughput(window: Window, unit: str = TOKENS) -> dict[str, Measure]:
+    """Return the measures of step boundaries. The interval of step_time takes steps as independent.
+
+    :param unit: what steps count.
     """
-    return RunCounts(run.info, len(run.steps), site_counts(run), label)
+    units = {"steps": "steps", "step_time": "s", "step_time_p50": "s", "step_time_p95": "s", "steps_per_s": "steps/s"}
+    units["tokens_per_s"] = f"{unit}/s"
+    if not len(window):
+        missing = {name: Measure(name, None, kind, reason=window.reason) for name, kind in units.items()}
+        return missing | {"steps": Measure("steps", 0, "steps", source="steps")}
+    walls, total = window.wall / NS_PER_S, window.wall_ns / NS_PER_S
+    count, tokens = len(window), int(window.steps["tokens"].sum())
+    mean, low, high = mean_interval(walls)
+    values = (float(count), mean, *np.percentile(walls, (50, 95)).tolist(), count / total, tokens / total)
+    measures = {
+        name: Measure(name, value, units[name], n=count, source="steps")
+        for name, value in zip(units, values, strict=True)
+    }
+    measures["step_time"] = replace(measures["step_time"], low=low, high=high)
+    if not tokens:
+        reason = Notice("no-tokens", {"unit": unit})
+        measures["tokens_per_s"] = Measure("tokens_per_s", None, f"{unit}/s", reason=reason)
+    return measures
 
 
-def site_counts(run: Run) -> tuple[SiteCount, ...]:
-    """The counts of every line, by kind and the most frequent first; its file is relative to the project's folder.
+# ---------------------------------------------------------------- steps and the size of their batch
 
-    Of several ranks, a step is one step of one rank. Events after the last step are not counted: a program that is
-    stopped ends within a step. Processes without steps, such as a loader's workers, are not counted where others step.
+_LOADING: Final = ("data", "loader start")
+_MIN_STEPS: Final = 5
+"""Steps of each size from which their median has an interval of order statistics with 90% or more (94% with five)."""
+_DIFFERENT: Final = 0.75
+"""Largest ratio of two sizes between which a line is drawn. A choice: nearer sizes take about the same time."""
+
+
+def batch_curve(run: Run, window: Window) -> BatchCurve | None:
+    """Return a line through the times of steps with batches of two sizes, the most frequent one and another.
+
+    None where hooks counted no items, or requests for batches end the steps: the step of the last batch of an epoch
+    then has what follows the epoch too. No line where the program requests each batch in the step before its own, as
+    Accelerate does: the last step of an epoch then requests one that does not come.
     """
-    ends: Steps = {int(pid): np.sort(run.steps["end"][run.steps["pid"] == pid]) for pid in np.unique(run.steps["pid"])}
-    folder = project_folder(run)
-    counts, libraries = [], library_sites(run, run.calls)
-    lines = list(dict.fromkeys(filter(None, libraries)))
-    number_of = {line: number for number, line in enumerate(lines)}
-    frames_of_calls = np.array([-1 if line is None else number_of[line] for line in libraries], np.int64)
-    for rows in _by_key(_events(run, ends, frames_of_calls)):
-        kind, name, site = (int(rows[column][0]) for column in _KEY)
-        before, before_bytes, each = 0, 0, Counter[tuple[int, int]]()
-        by_process = {}
-        for pid in np.unique(rows["pid"]):  # each process has steps of its own
-            own = rows[rows["pid"] == pid]
-            steps = len(ends.get(int(pid), _NO_STEPS))
-            before += int(own["count"][own["step"] == 0].sum())
-            before_bytes += int(own["bytes"][own["step"] == 0].sum())
-            numbers, sizes = (_sums(own, column, steps) for column in ("count", "bytes"))
-            each.update(zip(numbers.tolist(), sizes.tolist(), strict=True))
-            by_process[int(pid)] = numbers
-        where = relative_site(run.sites[site], folder) if site >= 0 else None
-        count = SiteCount(CountKind(kind), run.names[name], where, before, before_bytes, each)
-        usual = count.usual_number
-        others = {
-            (pid, int(step)): int(numbers[step]) - usual
-            for pid, numbers in by_process.items()
-            for step in np.flatnonzero(numbers != usual)
-        }
-        calls = Counter(lines[number] for number in rows["frame"].tolist() if number >= 0)
-        frames = tuple(sorted(calls.items(), key=lambda each: (-each[1], str(each[0]))))
-        counts.append(replace(count, others=others, frames=frames))
-    return tuple(sorted(counts, key=lambda count: (count.kind, -count.mean, -count.before, count.name)))
+    if not len(window) or (run.step is not None and run.step.kind is StepKind.LOADER):
+        return None
+    counted = counter_rows(run, window, BATCH_ITEMS)
+    if counted is None:
+        return None
+    items, steps = sum_per_step(counted, window), step_numbers(counted, window)
+    batches = np.bincount(steps[steps >= 0], minlength=len(window))
+    regions = thread_rows(run.regions, window)
+    loading = named_rows(run, regions, *_LOADING)
+    seconds = (
+        window.wall - covered_within(union(loading["begin"], loading["end"]), window.begin, window.end)
+    ) / NS_PER_S
+    requests = window.step_rows(named_rows(run, regions, "data")["begin"])
+    counts = np.bincount(requests[requests >= 0], minlength=len(window))
+    usual = counts == np.bincount(counts).argmax()
+    # a step in which the loader starts again has what follows an epoch
+    starts = window.step_rows(named_rows(run, regions, "loader start")["begin"])
+    starting = np.bincount(starts[starts >= 0], minlength=len(window)) > 0
+    reads_ahead = bool(((counts > batches) & ~starting).any())
+    usual &= ~starting
+    items, seconds = items[usual & (items > 0)], seconds[usual & (items > 0)]
+    sizes, number = np.unique(items, return_counts=True)
+    if not len(sizes):
+        return None
+    size = float(sizes[number.argmax()])
+    others = [
+        (float(other), int(count))
+        for other, count in zip(sizes, number, strict=True)
+        if count >= _MIN_STEPS and min(other, size) <= _DIFFERENT * max(other, size)
+    ]
+    if reads_ahead or not others or number.max() < _MIN_STEPS:
+        return BatchCurve(size)
+    other = max(others, key=lambda each: each[1])[0]
+    return _line(size, _median(seconds[items == size]), other, _median(seconds[items == other]))
 
 
-def _events(run: Run, ends: Steps, frames: npt.NDArray[np.int64]) -> Table:
-    """Everything that was counted, with the number of its step in its process.
-
-    :param frames: the number of the line of a library, of each call; -1: none.
-    """
-    kinds = np.full(len(run.calls), -1, np.int64)
-    for call, kind in _CALLS.items():
-        kinds[run.calls["kind"] == call] = kind
-    for name, kind in _NAMED_CALLS.items():
-        if name in run.names:
-            kinds[(run.calls["kind"] == CallKind.OTHER) & (run.calls["name"] == run.names.index(name))] = kind
-    is_counted = kinds >= 0
-    calls, kinds = run.calls[is_counted], kinds[is_counted]
-    rows = np.zeros(len(calls) + len(run.counts), _COLUMNS)
-    first, later = rows[: len(calls)], rows[len(calls) :]
-    for column in ("name", "site", "pid", "bytes"):
-        first[column], later[column] = calls[column], run.counts[column]
-    first["frame"], later["frame"] = frames[is_counted], -1
-    first["time"], later["time"] = calls["begin"], run.counts["time"]
-    first["kind"], later["kind"] = kinds, run.counts["kind"]
-    first["count"], later["count"] = 1, run.counts["count"]
-    is_text = first["kind"] == CountKind.TEXT
-    first["count"][is_text], first["bytes"][is_text] = first["bytes"][is_text], 0
-    for pid in np.unique(rows["pid"]):
-        own = rows["pid"] == pid
-        rows["step"][own] = np.searchsorted(ends.get(int(pid), _NO_STEPS), rows["time"][own], side="left")
-    stepping = rows[np.isin(rows["pid"], list(ends))] if ends else rows
-    return _without_lower_peaks(stepping)
+def _median(seconds: Floats) -> tuple[float, float, float]:
+    """Return the median of a sample with its interval of about 95%, by order statistics."""
+    ordered, n = np.sort(seconds), len(seconds)
+    low = max(0, int(np.floor(n / 2 - 0.98 * np.sqrt(n))))
+    return float(np.median(ordered)), float(ordered[low]), float(ordered[n - 1 - low])
 
 
-def _without_lower_peaks(rows: Table) -> Table:
-    """Of several boundaries in a step, the one before which most memory was in use decides."""
-    is_peak = rows["kind"] == CountKind.PEAK
-    moments, group = np.unique(rows[["pid", "step", "time"]][is_peak], return_inverse=True)
-    totals = np.bincount(group.ravel(), rows["bytes"][is_peak], len(moments)).astype(np.int64)
-    order = np.lexsort([-totals, moments["step"], moments["pid"]])
-    _, first = np.unique(moments[["pid", "step"]][order], return_index=True)
-    kept: Table = np.concatenate([rows[~is_peak], rows[is_peak][np.isin(group.ravel(), order[first])]])
-    return kept
+def _line(size: float, time: tuple[float, float, float], other: float, there: tuple[float, float, float]) -> BatchCurve:
+    """Return the line through two points, with the interval of where it begins."""
 
+    def fixed(at_size: float, at_other: float) -> float:
+        return at_size - (at_size - at_other) * size / (size - other)
 
-def _by_key(rows: Table) -> Iterator[Table]:
-    """The rows of each kind, name and line."""
-    rows = rows[np.lexsort([rows[column] for column in reversed(_KEY)])]
-    changed = np.zeros(max(0, len(rows) - 1), np.bool_)
-    for column in _KEY:
-        changed |= rows[column][1:] != rows[column][:-1]
-    if len(rows):
-        yield from np.split(rows, np.flatnonzero(changed) + 1)
-
-
-def _sums(rows: Table, column: str, steps: int) -> npt.NDArray[np.int64]:
-    """The sum of a column in each step after the first one."""
-    sums = np.zeros(steps + 1, np.int64)
-    np.add.at(sums, rows["step"], rows[column])
-    return sums[1:steps]
+    middle = fixed(time[0], there[0])
+    # the ends are independent: their squares add up
+    errors = [(time[end] - time[0]) * (1 - size / (size - other)) for end in (1, 2)]
+    further = [(there[end] - there[0]) * size / (size - other) for end in (1, 2)]
+    error = float(np.hypot(max(map(abs, errors)), max(map(abs, further))))
+    return BatchCurve(size, other, time[0], there[0], middle, middle - error, middle + error)

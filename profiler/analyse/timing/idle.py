@@ -31,10 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Indices, Intervals, Overlaps, Times, complement, overlaps, times
-from profiler.analyse.model import HOST_CATEGORIES, LEAST_STEPS, UNATTRIBUTED, HostState, IdleBlame, SiteOrigin
-from profiler.analyse.timing.device import busy_intervals
-from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, SUBMITTING, HostTimeline
-from profiler.analyse.timing.trace_timeline import FRAME
+from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model.measures import HOST_CATEGORIES, LEAST_STEPS, UNATTRIBUTED
+from profiler.analyse.timing.breakdown import busy_intervals
+from profiler.analyse.timing.host_timeline import CODE, FRAME, RECORDING, REGION, SUBMITTING, HostTimeline
 from profiler.analyse.window import Window, process_rows
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
@@ -143,7 +143,7 @@ def split_off_core(
 
 
 def _subject(state: HostState, names: tuple[str, ...], number: int) -> str:
-    """Kind of the call or name of the region that a state refers to."""
+    """Return the kind of the call or name of the region that a state refers to."""
     if state in (HostState.AFTER_SYNC, HostState.IN_CALL, HostState.BLOCKED_IN_CALL):
         return CallKind(number).name.lower() if number < len(CallKind) else names[number - len(CallKind)]
     return names[number] if state in (HostState.AFTER_SYNC_IN_REGION, HostState.IN_REGION) else ""
@@ -210,7 +210,7 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
 def _is_earlier_work(
     run: Run, window: Window, pieces: Overlaps, waiting: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Which pieces precede the first activity of a trace, while the host waits or that activity is submitted."""
+    """Return which pieces precede the first activity of a trace, while the host waits or that activity is submitted."""
     activities, calls = process_rows(run.activities, window), process_rows(run.calls, window)
     first = activities[np.argmin(activities["begin"])] if len(activities) else None
     if first is None:
@@ -221,8 +221,8 @@ def _is_earlier_work(
 
 
 def _gaps(run: Run, window: Window) -> tuple[Intervals, int, int]:
-    """The gaps in the device's work, and the begin and the end of the time in which they are. They are entire also
-    where they reach out of the window: their beginning decides."""
+    """Return the gaps in the device's work, and the begin and the end of the time in which they are. They are entire
+    also where they reach out of the window: their beginning decides."""
     busy = busy_intervals(run, window)
     low, high = int(window.begin[0]), int(window.end[-1])
     if len(busy):
@@ -273,8 +273,8 @@ def _submissions(run: Run, window: Window, gaps: Intervals) -> tuple[Times, npt.
 
 
 def _parts(run: Run, window: Window, moments: Times) -> Indices:
-    """The part of the measured time in which each moment lies: its step, or with few steps a part of equally many
-    launches. Without launches all of it is one part."""
+    """Return the part of the measured time in which each moment lies: its step, or with few steps a part of equally
+    many launches. Without launches all of it is one part."""
     if len(window) >= LEAST_STEPS:
         return window.step_rows(moments)
     calls = process_rows(run.calls, window)
@@ -286,7 +286,7 @@ def _parts(run: Run, window: Window, moments: Times) -> Indices:
 
 
 def _occur_once(run: Run, window: Window, pieces: IdlePieces) -> npt.NDArray[np.bool_]:
-    """Which pieces of launching operators, and of setting the device up, occur once."""
+    """Return which pieces of launching operators, and of setting the device up, occur once."""
     in_call = pieces.category == CODE["launch"]
     is_launching = (pieces.category == CODE["framework"]) | (in_call & np.isin(pieces.subject, _LAUNCHING))
     ns = np.where(pieces.state == HostState.EARLIER_WORK, 0, pieces.end - pieces.begin)
@@ -296,7 +296,7 @@ def _occur_once(run: Run, window: Window, pieces: IdlePieces) -> npt.NDArray[np.
 
 
 def _unusual(ns: Times, parts: Indices, times_usual: float) -> npt.NDArray[np.bool_]:
-    """The longest pieces of parts that take many times as long as the median part. There are none if LEAST_STEPS
+    """Return the longest pieces of parts that take many times as long as the median part. There are none if LEAST_STEPS
     parts or more do, because that recurs.
 
     :param ns: the length of each piece, 0 where it does not count.
@@ -333,13 +333,13 @@ def _charges(gaps: Intervals, host: HostTimeline) -> tuple[Times, Times, Indices
 
 
 def _waiting(host: HostTimeline) -> npt.NDArray[np.bool_]:
-    """Whether the host was blocked on the device, for each segment: in sync calls and in the blocked part of any other
-    call."""
+    """Return whether the host was blocked on the device, for each segment: in sync calls and in the blocked part of any
+    other call."""
     return np.asarray((host.source != REGION) & (host.category == CODE["sync"]))
 
 
 def partition(host: HostTimeline, low: int, high: int) -> tuple[Intervals, Indices]:
-    """All of [low, high): the host's segments and, between them, unrecorded stretches with segment number -1."""
+    """Return all of [low, high): the host's segments and, between them, unrecorded stretches with segment number -1."""
     segments = host.segments
     between = complement(Intervals(segments.begin, segments.end), low, high)
     begin = np.concatenate([segments.begin, between.begin])
@@ -350,12 +350,13 @@ def partition(host: HostTimeline, low: int, high: int) -> tuple[Intervals, Indic
 
 
 def _take(values: npt.NDArray[np.generic], index: Indices) -> npt.NDArray[np.int64]:
-    """values[index], with 0 for an index of -1, which callers mask out."""
+    """Return values[index], with 0 for an index of -1, which callers mask out."""
     return np.append(times(values), 0)[np.where(index >= 0, index, len(values))]
 
 
 def _nearest_site(host: HostTimeline, begin: Times, end: Times) -> tuple[Indices, Indices]:
-    """Site of the first call that begins at or after `end`; where there is none, of the last before `begin`."""
+    """Return the site of the first call that begins at or after `end`; where there is none, of the last before
+    `begin`."""
     with_site = np.flatnonzero(host.calls["site"] >= 0)
     with_site = with_site[np.argsort(host.call_begin[with_site], kind="stable")]
     starts, sites = host.call_begin[with_site], times(host.calls["site"])[with_site]

@@ -24,7 +24,7 @@ from profiler.analyse.intervals import (
     times,
     union,
 )
-from profiler.analyse.model import (
+from profiler.analyse.model.input import (
     BETWEEN_BATCHES,
     MARKED_DATA,
     RECEIVE,
@@ -34,12 +34,13 @@ from profiler.analyse.model import (
     InputPart,
     LoaderSettings,
     LoaderUse,
-    Measure,
 )
+from profiler.analyse.model.measures import MIN_SAMPLES, Measure
+from profiler.analyse.timing.host_timeline import is_operator
 from profiler.analyse.timing.resources import free_cores
-from profiler.analyse.timing.throughput import making_waits
-from profiler.analyse.timing.trace_timeline import is_operator
+from profiler.analyse.timing.scheduler import thread_time
 from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, process_rows, select, thread_rows
+from profiler.core.metrics import BLOCKED_IN, BlockedIn
 from profiler.run.filter import group_rows
 from profiler.run.model import Run, Site, StepKind, Table
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
@@ -58,7 +59,7 @@ _Part = tuple[str, int, _Context]
 
 
 def input_parts(run: Run, window: Window) -> tuple[InputPart, ...]:
-    """Parts of the input's time, the most seconds first; empty where no loader, worker or tokenizer was seen."""
+    """Return the parts of the input's time, the most seconds first; none without a loader, worker or tokenizer."""
     if not len(window):
         return ()
     workers, sites = _workers(run, window), _RegionSites(run)
@@ -70,7 +71,7 @@ def input_parts(run: Run, window: Window) -> tuple[InputPart, ...]:
 
 
 def input_measures(run: Run, window: Window) -> dict[str, Measure]:
-    """`loader_workers`: how many there were at the same time; nothing where there were none."""
+    """Return `loader_workers`, how many there were at the same time; nothing where there were none."""
     workers = _workers(run, window)
     if not workers:
         return {}
@@ -81,7 +82,7 @@ def input_measures(run: Run, window: Window) -> dict[str, Measure]:
 
 
 def loader_use(run: Run, window: Window) -> LoaderUse | None:
-    """How the stepping thread uses its loaders; None where it has none."""
+    """Return how the stepping thread uses its loaders; None where it has none."""
     if not len(window):
         return None
     regions = thread_rows(run.regions, window)
@@ -104,8 +105,8 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
 
 
 def _busiest(run: Run, window: Window, workers: Iterable[_Worker]) -> float:
-    """The largest share of its time in which a worker makes batches, of those that exist for most of the steps; 0 where
-    a loader does not keep the order of its batches, and so does not wait for one worker."""
+    """Return the largest share of its time in which a worker makes batches, of those that exist for most of the steps;
+    0 where a loader does not keep the order of its batches, and so does not wait for one worker."""
     facts = run.info.facts.get("loaders")
     if isinstance(facts, Mapping) and not all(fact.get("in_order", True) for fact in facts.values()):
         return 0.0
@@ -120,27 +121,22 @@ def _busiest(run: Run, window: Window, workers: Iterable[_Worker]) -> float:
 
 
 def _waits_around_starts(run: Run, window: Window, workers: int) -> float:
-    """Seconds per step of the first request for a batch of each worker after each start of a loader, and of the last
-    request of each epoch, in which the loader ends workers that it does not keep."""
-    regions = thread_rows(run.regions, window)
-    first, last = first_requests(run, regions, workers), _last_requests(run, window, regions)
-    begin, end = (np.concatenate(times) for times in zip(first, last, strict=True))
+    """Return the seconds per step of the first request for a batch of each worker after each start of a loader, and of
+    the last request of each epoch, in which the loader ends workers that it does not keep."""
+    regions, boundaries = thread_rows(run.regions, window), thread_rows(run.boundaries, window)
+    asked = np.sort(boundaries["time"][(boundaries["kind"] == BoundaryKind.LOADER) & (boundaries["flag"] == 1)])
+    requests = named_rows(run, regions, "data")
+    requests = requests[np.argsort(requests["begin"], kind="stable")]
+    following = np.searchsorted(requests["begin"], asked)  # the boundary is recorded before the request begins
+    last = requests[np.unique(following[following < len(requests)])]
+    first_begin, first_end = first_requests(run, regions, workers)
+    begin, end = np.append(first_begin, times(last["begin"])), np.append(first_end, times(last["end"]))
     begin, only = np.unique(begin, return_index=True)
     return window.per_step(int(covered_within(window.spans, begin, end[only]).sum()))
 
 
-def _last_requests(run: Run, window: Window, regions: Table) -> tuple[Times, Times]:
-    """Begin and end of the requests for batches after which a loader had none."""
-    boundaries, requests = thread_rows(run.boundaries, window), named_rows(run, regions, "data")
-    asked = np.sort(boundaries["time"][(boundaries["kind"] == BoundaryKind.LOADER) & (boundaries["flag"] == 1)])
-    begin, order = np.sort(times(requests["begin"])), np.argsort(requests["begin"], kind="stable")
-    following = np.searchsorted(begin, asked)  # the boundary is recorded before the request begins
-    rows = order[np.unique(following[following < len(begin)])]
-    return times(requests["begin"])[rows], times(requests["end"])[rows]
-
-
 def first_requests(run: Run, regions: Table, number: int) -> tuple[Times, Times]:
-    """Begin and end of the first requests for batches after each start of a loader.
+    """Return the begin and end of the first requests for batches after each start of a loader.
 
     :param regions: those of the thread that steps.
     :param number: how many after each start.
@@ -153,7 +149,7 @@ def first_requests(run: Run, regions: Table, number: int) -> tuple[Times, Times]
 
 
 def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:
-    """The settings of the loaders that hooks recorded, those in which the stepping thread is longest first."""
+    """Return the settings of the loaders that hooks recorded, those in which the stepping thread is longest first."""
     facts = run.info.facts.get("loaders")
     if not isinstance(facts, Mapping):
         return ()
@@ -181,8 +177,8 @@ def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:
 
 
 def _loader_times(run: Run, window: Window) -> dict[str, int]:
-    """Name of a loader -> ns in which the stepping thread is in it, by the boundaries at requests for batches: a wait
-    belongs to the last request before it, a start of a loader to the first one after it."""
+    """Map the name of a loader to the ns in which the stepping thread is in it, by the boundaries at requests for
+    batches: a wait belongs to the last request before it, a start of a loader to the first one after it."""
     boundaries = thread_rows(run.boundaries, window)
     requests = boundaries[boundaries["kind"] == BoundaryKind.LOADER]
     if not len(requests):
@@ -199,7 +195,8 @@ def _loader_times(run: Run, window: Window) -> dict[str, int]:
 
 
 def _mean_rate(run: Run, window: Window, workers: Iterable[_Worker], name: str) -> float | None:
-    """Seconds per second by which a cumulative sample of the workers' fetching threads, or processes, grows."""
+    """Return the seconds per second by which a cumulative sample of the workers' fetching threads, or processes,
+    grows."""
     rows = named_rows(run, run.samples, name)
     grown = passed = 0.0
     for worker in workers:
@@ -234,7 +231,7 @@ class _Worker:
     end: int
 
     def overlap(self, spans: Intervals) -> int:
-        """ns of `spans` in which it existed."""
+        """Return the ns of `spans` in which it existed."""
         return int(covered_within(spans, [self.begin], [self.end])[0])
 
 
@@ -244,7 +241,12 @@ def _workers(run: Run, window: Window) -> list[_Worker]:
         return []
     regions = run.regions
     is_fetching = has_name(run, regions, *_WORKER_REGIONS) & (regions["rank"] == int(window.steps["rank"][0]))
-    pids = np.setdiff1d(regions["pid"][is_fetching], [window.pid, *_foreign_workers(run, window)])
+    # ranks that one process started have workers that look alike
+    records = named_rows(run, select(run.calls, run.calls["kind"] == CallKind.OTHER), WORKER_OF)
+    stepping = np.setdiff1d(run.steps["pid"], [window.pid])
+    pids = np.setdiff1d(
+        regions["pid"][is_fetching], [window.pid, *set(records["pid"][np.isin(records["bytes"], stepping)].tolist())]
+    )
     workers = []
     for rows in group_rows(select(regions, np.isin(regions["pid"], pids)), "pid"):
         tid = int(named_rows(run, rows, *_WORKER_REGIONS)["tid"][0])  # its queue has another thread
@@ -253,17 +255,10 @@ def _workers(run: Run, window: Window) -> list[_Worker]:
     return workers
 
 
-def _foreign_workers(run: Run, window: Window) -> set[int]:
-    """Workers of other stepping processes: ranks that one process started look alike otherwise."""
-    records = named_rows(run, select(run.calls, run.calls["kind"] == CallKind.OTHER), WORKER_OF)
-    stepping = np.setdiff1d(run.steps["pid"], [window.pid])
-    return set(records["pid"][np.isin(records["bytes"], stepping)].tolist())
-
-
 def _worker_sums(
     run: Run, window: Window, workers: Iterable[_Worker], sites: _RegionSites
 ) -> tuple[Mapping[_Part, int], int]:
-    """ns of each part, and ns in which the workers existed."""
+    """Return the ns of each part, and ns in which the workers existed."""
     sums = Counter[_Part]()
     wall_ns, spans = 0, window.spans
     for worker in workers:
@@ -306,7 +301,7 @@ def _main_sums(run: Run, window: Window, sites: _RegionSites, has_workers: bool)
 
 
 def _has_loader(run: Run, window: Window) -> bool:
-    """Whether a region `data` is a loader's: not where a program marks its steps, and hooks saw no loader."""
+    """Return whether a region `data` is a loader's: not where a program marks its steps, and hooks saw no loader."""
     is_marked = run.step is not None and run.step.kind is StepKind.MARKED
     if not is_marked or "package" not in run.info.facts:
         return True
@@ -327,7 +322,7 @@ class _ExclusiveTimes:
         self._group = group[self._segments.owner]
 
     def within(self, spans: Intervals) -> Mapping[tuple[str, int], int]:
-        """ns within `spans` by name and site (-1: unknown)."""
+        """Return the ns within `spans` by name and site (-1: unknown)."""
         cut = overlaps(self._segments.begin, self._segments.end, spans)
         sums = np.bincount(self._group[cut.left], cut.end - cut.begin, minlength=len(self._keys))
         regions = zip(self._keys.tolist(), sums.tolist(), strict=True)
@@ -346,7 +341,7 @@ class _RegionSites:
         }
 
     def find(self, rows: Table) -> Times:
-        """Site of each region of one thread: that of the last record of its name before it; -1: unknown."""
+        """Return the site of each region of one thread: that of the last record of its name before it; -1: unknown."""
         sites = np.full(len(rows), -1, np.int64)
         records = self._threads.get((int(rows["pid"][0]), int(rows["tid"][0])))
         for same_name in group_rows(records, "name") if records is not None else ():
@@ -354,3 +349,30 @@ class _RegionSites:
             last = np.searchsorted(same_name["begin"], rows["begin"][regions], "right") - 1
             sites[regions] = np.where(last >= 0, same_name["site"][np.maximum(last, 0)], -1)
         return sites
+
+
+_MAKING: Final = ("dataset", "dataset map", "collate")
+
+
+def making_waits(run: Run, window: Window, threads: Iterable[tuple[int, int]]) -> tuple[float, float] | None:
+    """Return the shares of the time in which these threads (process and thread) make batches that they wait for files,
+    and for sockets; None with too few samples. Time in which they wait for a core is not part of it: other programs
+    would make it longer."""
+    files = sockets = whole = 0.0
+    count = 0
+    samples, regions = named_rows(run, run.samples, BLOCKED_IN), named_rows(run, run.regions, *_MAKING)
+    for pid, tid in threads:
+        making = select(regions, (regions["pid"] == pid) & (regions["tid"] == tid))
+        mine = samples[(samples["pid"] == pid) & (samples["tid"] == tid)]
+        mine = mine[window.step_rows(mine["time"]) >= 0]
+        at = mine["time"]
+        inside = covered_within(union(making["begin"], making["end"]), at, at + 1) > 0
+        values = mine["value"][inside].astype(np.int64)
+        runnable = int((values == BlockedIn.NOTHING).sum())
+        count += len(values)
+        clocks = thread_time(run, pid, tid, window.spans)
+        could_run = clocks.on_core + clocks.runnable if clocks else 0.0
+        whole += len(values) - runnable * (clocks.runnable / could_run if clocks and could_run else 0.0)
+        files += int((values == BlockedIn.FILE).sum())
+        sockets += int((values == BlockedIn.SOCKET).sum())
+    return (files / whole, sockets / whole) if count >= MIN_SAMPLES and whole else None

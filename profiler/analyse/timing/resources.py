@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from profiler.analyse.intervals import Floats, Times, covered_within, overlaps, times
-from profiler.analyse.model import WITHOUT_CORE, Measure, Series
-from profiler.analyse.timing.counters import counter_sums, gauge_per_step
-from profiler.analyse.timing.device import busy_by_device, no_queue_reason
+from profiler.analyse.model.comparison import WITHOUT_CORE
+from profiler.analyse.model.measures import Measure, Series
+from profiler.analyse.timing.breakdown import busy_by_device, no_queue_reason
+from profiler.analyse.timing.counters import counted_unit, counter_sums, gauge_per_step
 from profiler.analyse.timing.scheduler import STEAL, time_without_core
-from profiler.analyse.timing.throughput import counted_unit
 from profiler.analyse.window import (
     NS_PER_S,
     Window,
@@ -64,9 +64,9 @@ NO_BUSY_TIME: Final = Notice("no-busy-time")
 
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:
-    """host_cpu, device_cpu, children_cpu, cpu_time, device_utilization, peak_memory, and without_core where it was
-    measured, gc_time where there were collections, memory_growth where memory grows, page_faults and kernel_time where
-    each step gets much new memory."""
+    """Return host_cpu, device_cpu, children_cpu, cpu_time, device_utilization, peak_memory, and without_core where it
+    was measured, gc_time where there were collections, memory_growth where memory grows, page_faults and kernel_time
+    where each step gets much new memory."""
     if len(window):
         measures = (
             *_cpu(window), _children_cpu(run, window), _utilization(run, window), *_without_core(run, window),
@@ -80,7 +80,7 @@ def resources(run: Run, window: Window) -> dict[str, Measure]:
 
 
 def _cpu(window: Window) -> Iterator[Measure]:
-    """CPU of the stepping process at step boundaries; processes that it started are not in it."""
+    """Yield the CPU use of the stepping process at step boundaries; processes that it started are not in it."""
     process, device = (times(window.steps[name]) for name in ("process_cpu", "device_cpu"))
     for name, used, is_known, code in (
         ("host_cpu", process - device, process.any(), "no-cpu-times"),
@@ -97,7 +97,7 @@ def _cpu(window: Window) -> Iterator[Measure]:
 
 
 def _garbage_collections(run: Run, window: Window) -> Iterator[Measure]:
-    """The time of long garbage collections in the stepping process: each stops all of its Python."""
+    """Yield the time of long garbage collections in the stepping process: each stops all of its Python."""
     rows = process_rows(run.regions[has_name(run, run.regions, GARBAGE_COLLECTION)], window)
     inside = overlaps(rows["begin"], rows["end"], window.spans)
     if len(inside.left):
@@ -106,7 +106,7 @@ def _garbage_collections(run: Run, window: Window) -> Iterator[Measure]:
 
 
 def recording_seconds(run: Run, window: Window) -> float:
-    """What the hooks of a run took of a measured step, by the number of their records."""
+    """Return what the hooks of a run took of a measured step, by the number of their records."""
     if not len(window):
         return 0.0
     seconds = 0.0
@@ -123,7 +123,7 @@ def recording_seconds(run: Run, window: Window) -> float:
 
 
 def _children_cpu(run: Run, window: Window) -> Measure:
-    """CPU of the program's processes that make no steps: loader workers, pools, other ranks."""
+    """Return the CPU use of the program's processes that make no steps: loader workers, pools, other ranks."""
     rows = sample_rows(run, CPU_S)
     used, processes = 0.0, 0
     for samples in rows_by(rows[~np.isin(rows["pid"], window.steps["pid"])], "pid").values():
@@ -186,7 +186,7 @@ def _utilization(run: Run, window: Window) -> Measure:
 
 
 def _without_core(run: Run, window: Window) -> Iterator[Measure]:
-    """The share of the measured time in which the program waited for a core because others had it.
+    """Yield the share of the measured time in which the program waited for a core because others had it.
 
     Threads of one program also wait for each other. So it is at most the time in which other programs and machines used
     a core. Where the program itself uses most of the cores, all its threads share the others' load.
@@ -203,7 +203,8 @@ def _without_core(run: Run, window: Window) -> Iterator[Measure]:
 
 
 def _sampled_utilization(run: Run, window: Window) -> Measure:
-    """The utilization by NVML of the busiest GPU with the name that the program gave to its device, else of all GPUs.
+    """Return the utilization by NVML of the busiest GPU with the name that the program gave to its device, else of all
+    GPUs.
 
     A sample covers the time before it, and counts by how much of that lies in measured steps.
     """
@@ -221,7 +222,7 @@ def _sampled_utilization(run: Run, window: Window) -> Measure:
 
 
 def _peak_memory(run: Run) -> Measure:
-    """Largest resident memory of the process tree in the run, warm-up included.
+    """Return the largest resident memory of the process tree in the run, warm-up included.
 
     The kernel's high-water mark misses nothing, but each process has its own, reached at different times: of several
     processes the sum at a sample counts too, whichever is larger.
@@ -236,7 +237,8 @@ def _peak_memory(run: Run) -> Measure:
 
 
 def _memory_growth(run: Run, window: Window) -> tuple[Measure, ...]:
-    """How much the training process's own memory grows in a step, where it grows in each third of the measured time."""
+    """Return how much the training process's own memory grows in a step, where it grows in each third of the measured
+    time."""
     rows = sample_rows(run, ANONYMOUS)
     rows = rows[(rows["pid"] == window.pid) & (rows["time"] >= window.begin[0]) & (rows["time"] <= window.end[-1])]
     steps = np.searchsorted(window.end, rows["time"]).astype(np.float64)
@@ -281,14 +283,14 @@ def _page_faults(run: Run, window: Window) -> Iterator[Measure]:
 
 
 def sample_rows(run: Run, name: str) -> Table:
-    """The samples of `name`, by time."""
+    """Return the samples of `name`, by time."""
     rows = named_rows(run, run.samples, name)
     by_time: Table = rows[np.argsort(rows["time"], kind="stable")]
     return by_time
 
 
 def process_tree_sum(run: Run, name: str) -> tuple[Times, Floats]:
-    """Times of the samples of `name`, and at each the sum over all processes sampled then."""
+    """Return the times of the samples of `name`, and at each the sum over all processes sampled then."""
     rows = sample_rows(run, name)
     moments, group = np.unique(times(rows["time"]), return_inverse=True)
     return moments, np.bincount(group, rows["value"], minlength=len(moments)).astype(np.float64)
@@ -313,7 +315,7 @@ def free_cores(run: Run, window: Window) -> float | None:
 
 
 def other_load(run: Run, window: Window) -> float | None:
-    """Mean number of cores that other programs used in the measured time; None: not measured."""
+    """Return the mean number of cores that other programs used in the measured time; None: not measured."""
     used, cores = mean_within(run, "machine.cpu_util", window), run.info.host.get("cores")
     program = _values_within(window, *process_tree_sum(run, "process.cpu"))
     if used is None or not program or not isinstance(cores, int | float):
@@ -322,7 +324,7 @@ def other_load(run: Run, window: Window) -> float | None:
 
 
 def mean_within(run: Run, name: str, window: Window) -> float | None:
-    """The mean of the samples of `name` within the measured time; None: there are none."""
+    """Return the mean of the samples of `name` within the measured time; None: there are none."""
     values = _values_within(window, *_column(sample_rows(run, name)))
     return sum(values) / len(values) if values else None
 
@@ -332,16 +334,22 @@ def _column(rows: Table) -> tuple[Times, Floats]:
 
 
 def _values_within(window: Window, moments: Times, values: Floats) -> list[float]:
-    """The values of samples within the measured time."""
+    """Return the values of samples within the measured time."""
     inside: list[float] = values[(moments >= window.begin[0]) & (moments <= window.end[-1])].tolist()
     return inside
 
 
 def series(run: Run, window: Window) -> tuple[Series, ...]:
-    """All series that this run has data for; none where nothing was measured."""
+    """Return all series that this run has data for; none where nothing was measured."""
     if not len(window):
         return ()
-    every = [*_step_series(run, window), *_gauge_series(run, window), *_sample_series(run, window)]
+    curves = []
+    for name in GAUGES:
+        values = gauge_per_step(run, window, name)
+        known = np.isfinite(values)
+        if known.any():
+            curves.append(Series(name, "1", *downsampled(window, window.end[known], values[known], window.wall[known])))
+    every = [*_step_series(run, window), *curves, *_sample_series(run, window)]
     return tuple(curve for curve in every if curve.times)
 
 
@@ -366,16 +374,6 @@ def _step_series(run: Run, window: Window) -> list[Series]:
     ]
 
 
-def _gauge_series(run: Run, window: Window) -> list[Series]:
-    curves = []
-    for name in GAUGES:
-        values = gauge_per_step(run, window, name)
-        known = np.isfinite(values)
-        if known.any():
-            curves.append(Series(name, "1", *downsampled(window, window.end[known], values[known], window.wall[known])))
-    return curves
-
-
 def _sample_series(run: Run, window: Window) -> list[Series]:
     rows = sample_rows(run, "machine.cpu_util")
     curves = [_sampled("machine_cpu", "1", window, times(rows["time"]), rows["value"])]
@@ -387,7 +385,7 @@ def _sample_series(run: Run, window: Window) -> list[Series]:
 
 
 def _sampled(name: str, unit: str, window: Window, at: Times, values: Floats) -> Series:
-    """A sample stands for the time until the next one."""
+    """Make a series of samples, each of which stands for the time until the next one."""
     inside = (at >= window.begin[0]) & (at <= window.end[-1])
     at, values = at[inside], values[inside]
     weight = np.diff(at, append=window.end[-1]) if len(at) else at
@@ -397,7 +395,7 @@ def _sampled(name: str, unit: str, window: Window, at: Times, values: Floats) ->
 def downsampled(
     window: Window, at: Times, values: Floats, weight: Times
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Times in s and values: as they are, or their weighted means in MAX_POINTS equal stretches of the window.
+    """Return times in s and values: as they are, or their weighted means in MAX_POINTS equal stretches of the window.
 
     :param at: ns, ascending.
     :param weight: how long each value stands for, ns.

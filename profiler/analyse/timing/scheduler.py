@@ -65,19 +65,19 @@ class ThreadReadings:
     delay: Floats
 
     def within(self, begin: npt.ArrayLike, end: npt.ArrayLike) -> tuple[Floats, Floats, Floats]:
-        """ns of each stretch that readings cover, and the CPU time and the run delay in it."""
+        """Return the ns of each stretch that readings cover, and the CPU time and the run delay in it."""
         first, last = (np.clip(times(ends), self.time[0], self.time[-1]) for ends in (begin, end))
         covered = np.maximum(0, last - first).astype(np.float64)
         cpu, delay = (after - before for before, after in zip(self.at(first), self.at(last), strict=True))
         return covered, cpu, delay
 
     def at(self, moments: Times) -> tuple[Floats, Floats]:
-        """The CPU time and the run delay until each moment, interpolated."""
+        """Return the CPU time and the run delay until each moment, interpolated."""
         return np.interp(moments, self.time, self.cpu), np.interp(moments, self.time, self.delay)
 
 
 def thread_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
-    """The readings of one thread: its own ones, else samples; None where its run delay was not measured."""
+    """Return the readings of one thread: its own ones, else samples; None where its run delay was not measured."""
     own = _own_readings(run, pid, tid)
     if own is not None:
         return _without_preemption(run, pid, tid, _with_stolen(own, _steal(run)))
@@ -85,7 +85,7 @@ def thread_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
 
 
 def _own_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
-    """The clocks that the thread read itself, as they were; None where it read them less than twice."""
+    """Return the clocks that the thread read itself, as they were; None where it read them less than twice."""
     rows = run.thread_clocks[(run.thread_clocks["pid"] == pid) & (run.thread_clocks["tid"] == tid)]
     rows = np.sort(rows[rows["cpu"] != NOT_READ], order="time", kind="stable")
     if len(rows) < 2:
@@ -94,8 +94,8 @@ def _own_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
 
 
 def _steal(run: Run) -> tuple[Times, Floats]:
-    """The moments until which the machine's clocks were read, and how much was stolen since the last one, per time in
-    which something ran; empty where nothing was stolen."""
+    """Return the moments until which the machine's clocks were read, and how much was stolen since the last one, per
+    time in which something ran; empty where nothing was stolen."""
     rows, used = (
         np.sort(named_rows(run, run.samples, name), order="time", kind="stable") for name in (STEAL, UTILIZATION)
     )
@@ -105,8 +105,8 @@ def _steal(run: Run) -> tuple[Times, Floats]:
 
 
 def _with_stolen(readings: ThreadReadings, steal: tuple[Times, Floats]) -> ThreadReadings:
-    """The readings with stolen time as run delay: of the time that no clock has, at most what is stolen from a thread
-    that is on a core for so long, between two readings of the machine's clocks."""
+    """Return the readings with stolen time as run delay: of the time that no clock has, at most what is stolen from a
+    thread that is on a core for so long, between two readings of the machine's clocks."""
     at, rate = steal
     if not len(at):
         return readings
@@ -120,7 +120,7 @@ def _with_stolen(readings: ThreadReadings, steal: tuple[Times, Floats]) -> Threa
 
 
 def _without_preemption(run: Run, pid: int, tid: int, readings: ThreadReadings) -> ThreadReadings:
-    """The readings as they would be without stack sampling, which preempts the main thread for each sample.
+    """Return the readings as they would be without stack sampling, which preempts the main thread for each sample.
 
     A sample delays the thread only where that could run, so the CPU time of sampling counts with that share. The other
     parts of a window are scaled to its length, so that each keeps the share that it has without sampling.
@@ -148,7 +148,8 @@ def _without_preemption(run: Run, pid: int, tid: int, readings: ThreadReadings) 
 
 
 def _sampling_windows(run: Run, pid: int, end: Times) -> tuple[Times, Times]:
-    """The begins and the ends of the windows of stack sampling that end at `end`: each begins at its first sample."""
+    """Return the begins and the ends of the windows of stack sampling that end at `end`: each begins at its first
+    sample."""
     samples = np.sort(times(run.stacks["begin"][run.stacks["pid"] == pid]))
     if not len(samples):
         return end, end
@@ -159,7 +160,7 @@ def _sampling_windows(run: Run, pid: int, end: Times) -> tuple[Times, Times]:
 def _sampled_readings(
     run: Run, pid: int | None = None, tid: int | None = None
 ) -> Iterator[tuple[tuple[int, int], ThreadReadings]]:
-    """(pid, tid) -> the samples of each thread, or of one; threads with fewer than two are left out."""
+    """Yield (pid, tid) and the samples of each thread, or of one; threads with fewer than two are left out."""
     cpu, delay = named_rows(run, run.samples, CPU), named_rows(run, run.samples, DELAY)
     if pid is not None:
         cpu, delay = (rows[(rows["pid"] == pid) & (rows["tid"] == tid)] for rows in (cpu, delay))
@@ -174,7 +175,7 @@ def _sampled_readings(
 
 
 def thread_time(run: Run, pid: int, tid: int, spans: Intervals) -> ThreadTime | None:
-    """How the time of a thread within `spans` divides; None where it was not measured."""
+    """Return how the time of a thread within `spans` divides; None where it was not measured."""
     readings = thread_readings(run, pid, tid)
     divided = divide(readings, spans) if readings else None
     if divided is None or not divided.runnable:
@@ -197,7 +198,7 @@ def divide(readings: ThreadReadings, spans: Intervals) -> ThreadTime | None:
 
 
 def step_delays(run: Run, window: Window) -> npt.NDArray[np.int64] | None:
-    """ns of each measured step in which its thread could have run and had no core; None: not measured.
+    """Return the ns of each measured step in which its thread could have run and had no core; None: not measured.
 
     A step without readings of its own has the mean rate of the others.
     """
@@ -222,19 +223,20 @@ class WaitsWithoutCore:
     """The host had none. This is part of its run delay."""
 
     def remaining(self, delays: Times) -> Times:
-        """The run delays of the steps outside of these waits. Delays are known for stretches of 10 ms, and waits for
-        each step, so they are taken out of all steps in proportion."""
+        """Return the run delays of the steps outside of these waits. Delays are known for stretches of 10 ms, and waits
+        for each step, so they are taken out of all steps in proportion."""
         return times(delays * max(0.0, 1 - self.delayed.sum() / max(1, delays.sum())))
 
 
 def waits_without_core(run: Run, window: Window) -> WaitsWithoutCore | None:
-    """The waits for a device in which there was no core; None: the device does not count them."""
+    """Return the waits for a device in which there was no core; None: the device does not count them."""
     counted = counter_sums(run, window, ("waits_stalled_ns", "waits_delayed_ns"))
     return WaitsWithoutCore(*(times(each) for each in counted.values())) if len(counted) == 2 else None
 
 
 def time_without_core(run: Run, window: Window) -> tuple[float | None, bool]:
-    """ns of the measured steps that may be waits for a core, and whether the device counts them; None: not measured.
+    """Return the ns of the measured steps that may be waits for a core, and whether the device counts them; None: not
+    measured.
 
     Waits for a device that is a thread count where the device or the host had no core, if the device counts them. Else
     the delays of all threads of the program count: each lengthens the steps by its own length at most.
@@ -275,7 +277,7 @@ def delays_in_regions(run: Run, window: Window, names: Collection[str]) -> dict[
 
 
 def _share_of_program(run: Run, window: Window) -> float:
-    """The share of the stepping thread's delay that stack sampling did not cause."""
+    """Return the share of the stepping thread's delay that stack sampling did not cause."""
     own, corrected = _own_readings(run, window.pid, window.tid), thread_readings(run, window.pid, window.tid)
     if own is None or corrected is None:
         return 1.0
@@ -286,7 +288,7 @@ def _share_of_program(run: Run, window: Window) -> float:
 
 
 def other_threads(run: Run, window: Window) -> dict[int, ThreadTime]:
-    """How the time of the stepping process's other threads divides within the measured steps, by thread."""
+    """Return how the time of the stepping process's other threads divides within the measured steps, by thread."""
     threads = {}
     for (pid, tid), readings in _sampled_readings(run):
         if pid == window.pid and tid != window.tid:
@@ -296,17 +298,14 @@ def other_threads(run: Run, window: Window) -> dict[int, ThreadTime]:
 
 
 def throttling(run: Run, runnable: float, spans: Intervals) -> Throttling:
-    """The share of a thread's run delay `runnable` that CPU quotas caused."""
+    """Return the share of a thread's run delay `runnable` that CPU quotas caused."""
     rows = named_rows(run, run.samples, THROTTLED)
     if not len(rows):
         return Throttling()
     rows = rows[np.argsort(rows["time"], kind="stable")]
-    throttled = _increase(times(rows["time"]), rows["value"] * NS_PER_S, spans)
+    # at the mean rate between two readings
+    at = times(rows["time"])
+    inside, passed = covered_within(spans, at[:-1], at[1:]), np.maximum(np.diff(at), 1)
+    throttled = float((np.diff(rows["value"] * NS_PER_S) * inside / passed).sum())
     delays = [readings.within(spans.begin, spans.end)[2] for _, readings in _sampled_readings(run)]
     return estimate_throttling(throttled, runnable, sum(float(delay.sum()) for delay in delays))
-
-
-def _increase(at: Times, value: Floats, spans: Intervals) -> float:
-    """How much a growing value grew within `spans`, at its mean rate between two readings."""
-    inside, passed = covered_within(spans, at[:-1], at[1:]), np.maximum(np.diff(at), 1)
-    return float((np.diff(value) * inside / passed).sum())

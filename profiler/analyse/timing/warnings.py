@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import intersect, overlaps, times
 from profiler.analyse.statistics import variation
+from profiler.analyse.timing.breakdown import busy_intervals, no_queue_reason
 from profiler.analyse.timing.counters import calls_in_steps, counter_sums
-from profiler.analyse.timing.device import busy_intervals, no_queue_reason
 from profiler.analyse.timing.host_timeline import RECORDING
 from profiler.analyse.timing.resources import BUSY, LACKED, mean_within, other_load
 from profiler.analyse.timing.scheduler import STEAL
@@ -56,9 +56,9 @@ _COPIES: Final = (CallKind.H2D, CallKind.D2H)
 
 
 def run_warnings(run: Run, window: Window) -> tuple[Notice, ...]:
-    """What the tables of a run lack, how it ended, how steady its steps were, and what else ran on the machine."""
-    measured = (*_recording_time(run, window), *_machine(run, window)) if len(window) else ()
-    return (*_recording(run), *_steps(window), *measured)
+    """Return what the tables of a run lack, how it ended, how steady its steps were, and what else ran on the
+    machine."""
+    return (*_recording(run), *_steps(run, window))
 
 
 def _recording(run: Run) -> Iterator[Notice]:
@@ -79,16 +79,7 @@ def _recording(run: Run) -> Iterator[Notice]:
         yield Notice("activities-dropped", {"count": dropped})
 
 
-def _recording_time(run: Run, window: Window) -> Iterator[Notice]:
-    """The share of the steps that recording itself took; the breakdown has it as python."""
-    regions = named_rows(run, thread_rows(run.regions, window), RECORDING)
-    cut = overlaps(times(regions["begin"]), times(regions["end"]), window.spans)
-    share = float((cut.end - cut.begin).sum()) / window.wall_ns
-    if share >= MIN_RECORDING_TIME:
-        yield Notice("recording-time", {"share": share})
-
-
-def _steps(window: Window) -> Iterator[Notice]:
+def _steps(run: Run, window: Window) -> Iterator[Notice]:
     if not len(window):
         yield Notice("nothing-measured", {"reason": window.reason})
         return
@@ -106,9 +97,11 @@ def _steps(window: Window) -> Iterator[Notice]:
         yield Notice("drift", {"change": drift})
     if (spread := variation(walls)) > MAX_SPREAD:
         yield Notice("spread", {"spread": spread})
-
-
-def _machine(run: Run, window: Window) -> Iterator[Notice]:
+    regions = named_rows(run, thread_rows(run.regions, window), RECORDING)
+    cut = overlaps(times(regions["begin"]), times(regions["end"]), window.spans)
+    recording = float((cut.end - cut.begin).sum()) / window.wall_ns  # the breakdown has it as python
+    if recording >= MIN_RECORDING_TIME:
+        yield Notice("recording-time", {"share": recording})
     steal, load = mean_within(run, STEAL, window), other_load(run, window)
     if steal is not None and steal > MAX_STEAL:
         yield Notice("other-machines", {"share": steal})
@@ -158,7 +151,7 @@ def _busy_counter(run: Run, window: Window) -> Iterator[Notice]:
 
 
 def _waiting(calls: Table) -> npt.NDArray[np.bool_]:
-    """Which calls are syncs: those that blocked until the device finished, explicit or implied by a copy."""
+    """Return which calls are syncs: those that blocked until the device finished, explicit or implied by a copy."""
     copies = np.isin(calls["kind"], (*_COPIES, CallKind.D2D))
     return np.asarray((calls["kind"] == CallKind.SYNC) | (copies & (calls["blocked"] > 0)))
 
@@ -183,7 +176,8 @@ def _runtime_calls(runtime: Table, hooks: Table) -> Iterator[Notice]:
 
 
 def _within(inner: Table, outer: Table) -> npt.NDArray[np.bool_]:
-    """Which calls of `inner` have their middle in one of `outer` on the same thread. Those of `outer` do not nest."""
+    """Return which calls of `inner` have their middle in one of `outer` on the same thread. Those of `outer` do not
+    nest."""
     inside = np.zeros(len(inner), np.bool_)
     for tid, around in rows_by(outer, "tid").items():
         around, mine = np.sort(around, order="begin"), inner["tid"] == tid

@@ -13,13 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import times
-from profiler.analyse.timing.counters import (
-    active_counters,
-    call_counts,
-    counter_sums,
-    uncounted_on_cpu,
-)
-from profiler.analyse.timing.periods import (
+from profiler.analyse.timing.counters import active_counters, call_counts, counter_sums, uncounted_on_cpu
+from profiler.analyse.timing.counts import (
     BACKWARD,
     LASTING,
     CountedPeriod,

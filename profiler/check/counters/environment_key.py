@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from profiler.analyse.compare.comparability import MUST_BE_EQUAL, batch_sizes
+from profiler.analyse.comparability import MUST_BE_EQUAL, batch_sizes
 from profiler.analyse.window import measured_window, process_rows
 from profiler.check.counters.files import portable_program
 from profiler.check.model import Counted

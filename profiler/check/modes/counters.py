@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from profiler.analyse.compare.comparability import program_name
+from profiler.analyse.comparability import program_name
 from profiler.check.counters import baseline
 from profiler.check.counters.compare import budget_lines, compare, overall, worst
 from profiler.check.counters.environment_key import environment_key, key_differences, other_work, per_sample

@@ -45,7 +45,7 @@ from profiler.core.errors import Exit, Notice, ProfilerError
 from profiler.report.write import write_text
 
 if TYPE_CHECKING:
-    from profiler.analyse.model import Comparison
+    from profiler.analyse.model.comparison import Comparison
     from profiler.check.diff import SourceDiff
     from profiler.check.modes.sides import Recordings
 
@@ -227,7 +227,7 @@ def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
     if not sides or not sides[BASE].runs or not sides[CANDIDATE].runs:
         return None
     from profiler import read
-    from profiler.analyse.compare.comparison import SideRuns, compare
+    from profiler.analyse.comparison import SideRuns, compare
     from profiler.diagnose.comparison import diagnose_comparison
     from profiler.report.comparison_text import with_comparison_verdict
 

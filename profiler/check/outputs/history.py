@@ -19,7 +19,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 from pydantic import TypeAdapter
 
-from profiler.analyse.changepoints import ALPHA, MIN_RESULTS, Ends, Shift, level_shifts, range_shifts
+from profiler.analyse.statistics import ALPHA, MIN_RESULTS, Ends, Shift, level_shifts, range_shifts
 from profiler.check.model import FAIL, PASS, STATES, GateResult
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs.text import sentence

@@ -6,7 +6,7 @@ import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from profiler.analyse.finding import RuleText
+from profiler.analyse.model.finding import RuleText
 from profiler.check.model import Change, ChangeKind, CounterLine, GateResult
 from profiler.check.outputs import format as fmt
 from profiler.check.places import Rise, changed_places, failing, find_rises

@@ -20,7 +20,7 @@ from profiler.report.render import html, markdown
 from profiler.report.write import write_text
 
 if TYPE_CHECKING:
-    from profiler.analyse.model import Comparison
+    from profiler.analyse.model.comparison import Comparison
 
 CONFIGURATIONS: Final = "checks/1"
 """The schema of check.json where it is of several configurations."""

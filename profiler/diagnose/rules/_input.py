@@ -7,21 +7,14 @@ from collections.abc import Collection, Iterable
 from pathlib import PurePath
 from typing import Any, Final
 
-from profiler.analyse.model import (
-    LOADER_WORKER,
-    MARKED_DATA,
-    WAIT_CATEGORIES,
-    WAITING_FOR_INDEX,
-    WAITING_FOR_WORKERS,
-    InputPart,
-    LoaderSettings,
-    ThreadState,
-)
+from profiler.analyse.model.host import LOADER_WORKER, ThreadState
+from profiler.analyse.model.input import MARKED_DATA, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart, LoaderSettings
+from profiler.analyse.model.measures import WAIT_CATEGORIES
 from profiler.core.syntax import called_functions
 from profiler.diagnose.input import HANDOVER, granted_share
 from profiler.diagnose.model import MOST, NAMED, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import NOTHING, Claim, Cost, StepCosts, largest_sites, total_seconds
-from profiler.diagnose.rules._frames import frame_costs
+from profiler.diagnose.rules._lines import frame_costs
 from profiler.run.model import Site
 
 MOST_WORKERS: Final = 32
@@ -40,12 +33,13 @@ SLOW: Final = (
 
 
 def advised(costs: StepCosts, *advice: InputAdvice) -> InputDiagnosis | None:
-    """What limits the input, where one of these is the advice."""
+    """Return what limits the input, where one of these is the advice."""
     return costs.input if costs.input and costs.input.advice in advice else None
 
 
 def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim | None:
-    """The part of the loader's time in which batches are made by parts with these names, where that is most of it.
+    """Return the part of the loader's time in which batches are made by parts with these names, where that is most of
+    it.
 
     :param value: name of the value that tells the share.
     """
@@ -75,7 +69,7 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
 
 
 def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> tuple[int, float] | None:
-    """How many workers to suggest, and the seconds of a step then without waits for a core; None: too little."""
+    """Return how many workers to suggest, and the seconds of a step then without waits for a core; None: too little."""
     own = input_cost(costs, found, found.made)
     rest = max(costs.active - own.seconds, 1e-6)
     workers, granted = max(1, (found.cores or 2) - 1), 0.0
@@ -98,14 +92,15 @@ NO_MORE_WORKERS: Final = (
 
 
 def input_wait(costs: StepCosts) -> float:
-    """The share of the time of making batches that waits for files and sockets, where that is most of it; else 0."""
+    """Return the share of the time of making batches that waits for files and sockets, where that is most of it; else
+    0."""
     use = costs.analysis.loader
     waits = (use.file_wait or 0.0) + (use.socket_wait or 0.0) if use else 0.0
     return waits if waits >= MOST else 0.0
 
 
 def input_cost(costs: StepCosts, found: InputDiagnosis, share: float) -> Cost:
-    """What a share of a step costs that is input, such as the `making` or the `waits` of a diagnosis."""
+    """Return what a share of a step costs that is input, such as the `making` or the `waits` of a diagnosis."""
     whole = found.making + found.inline
     return costs.cost("input").part(share / whole) if whole else NOTHING
 
@@ -115,8 +110,9 @@ _WRITES: Final = frozenset(("dump", "dumps", "print", "write", "write_text", "wr
 
 
 def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
-    """What the training thread computes before the model in a step, outside of loaders, by category. Empty where other
-    input takes longer or is marked, and beside a device, of which it is not known whether it is busy meanwhile."""
+    """Return what the training thread computes before the model in a step, outside of loaders, by category. Empty where
+    other input takes longer or is marked, and beside a device, of which it is not known whether it is busy
+    meanwhile."""
     preparation, found = costs.analysis.preparation, costs.input
     marks_input = any(part.name == MARKED_DATA for part in costs.analysis.input)
     if preparation is None or marks_input or costs.has_queue or costs.is_device_unseen:
@@ -130,7 +126,7 @@ def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
 
 
 def making(costs: StepCosts, where: str) -> list[InputPart]:
-    """The parts in which batches are made, and not waited for, the most seconds first."""
+    """Return the parts in which batches are made, and not waited for, the most seconds first."""
     return [
         part
         for part in costs.inputs(where=where, context="loader")
@@ -139,20 +135,20 @@ def making(costs: StepCosts, where: str) -> list[InputPart]:
 
 
 def made_parts(costs: StepCosts, found: InputDiagnosis) -> tuple[list[InputPart], Cost]:
-    """The parts in which batches are made, and what all of them together cost."""
+    """Return the parts in which batches are made, and what all of them together cost."""
     if workers := making(costs, "worker"):
         return workers, input_cost(costs, found, found.made)
     return making(costs, "main process"), input_cost(costs, found, found.making)
 
 
 def main_loader(costs: StepCosts) -> LoaderSettings | None:
-    """The loader in which nearly all of the time lies that the training process is in any; None: not known."""
+    """Return the loader in which nearly all of the time lies that the training process is in any; None: not known."""
     use = costs.analysis.loader
     return use.loaders[0] if use and use.loaders and use.loaders[0].share >= _ONE else None
 
 
 def loader_values(costs: StepCosts) -> dict[str, Any]:
-    """The variable that holds the main loader, where it was made, and its settings, as values of a claim."""
+    """Return the variable that holds the main loader, where it was made, and its settings, as values of a claim."""
     loader = main_loader(costs)
     if loader is None:
         return {"loader": ""}
@@ -180,7 +176,8 @@ SPLIT: Final = (
 
 
 def made_sites(costs: StepCosts, sites: tuple[Site, ...] | None = None) -> tuple[Site, ...]:
-    """The line that made the main loader, then other lines: by default those that take most of the input's time."""
+    """Return the line that made the main loader, then other lines: by default those that take most of the input's
+    time."""
     loader = main_loader(costs)
     if sites is None:
         sites = input_sites(costs, sorted(costs.analysis.input, key=lambda part: -part.seconds_per_step))
@@ -188,7 +185,7 @@ def made_sites(costs: StepCosts, sites: tuple[Site, ...] | None = None) -> tuple
 
 
 def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...]:
-    """The lines with most of the input's time, then those of these parts, often only the begin of a function."""
+    """Return the lines with most of the input's time, then those of these parts, often only the begin of a function."""
     parts, others = tuple(parts), costs.sites("input")
     is_made_by_worker = any(part.where == "worker" for part in parts)
     lines = _worker_sites(costs) if is_made_by_worker else others
@@ -199,8 +196,8 @@ def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...
 
 
 def _worker_sites(costs: StepCosts) -> tuple[Site, ...]:
-    """The lines at which the workers of loaders make data, the most time first. A forked worker also has the line at
-    which the training process started it."""
+    """Return the lines at which the workers of loaders make data, the most time first. A forked worker also has the
+    line at which the training process started it."""
     threads = costs.analysis.threads
     others = {
         line.site
@@ -218,8 +215,8 @@ def _worker_sites(costs: StepCosts) -> tuple[Site, ...]:
 
 
 def _items_mostly_wait(costs: StepCosts, own: Cost) -> bool:
-    """Whether the training process mostly waits while it makes batches, such as for a file: the time of its thread off
-    its core, less its other waits. False if that is not known."""
+    """Return whether the training process mostly waits while it makes batches, such as for a file: the time of its
+    thread off its core, less its other waits. False if that is not known."""
     main = next((thread for thread in costs.analysis.threads if thread.tid == thread.pid), None)
     if main is None or main.on_cpu is None:
         return False
@@ -240,8 +237,8 @@ _LEAST: Final = 1e-6
 
 
 def moved_step_time(costs: StepCosts, found: InputDiagnosis, own: Cost, workers: int, granted: float = 0.0) -> float:
-    """Seconds of a step, without waits for a core, in which so many workers make the batches: as slow as the training
-    process without that work, as the workers, or as all cores that the program then gets.
+    """Return the seconds of a step, without waits for a core, in which so many workers make the batches: as slow as the
+    training process without that work, as the workers, or as all cores that the program then gets.
 
     :param own: what the training process spends on making batches.
     """
@@ -254,8 +251,8 @@ def moved_step_time(costs: StepCosts, found: InputDiagnosis, own: Cost, workers:
 
 
 def least_step_time(costs: StepCosts, found: InputDiagnosis, extra: float = 0.0, granted: float = 0.0) -> float:
-    """Seconds that a step takes at least on the program's own cores and all free ones, without waits for cores; 0: not
-    known.
+    """Return the seconds that a step takes at least on the program's own cores and all free ones, without waits for
+    cores; 0: not known.
 
     :param extra: seconds of CPU time per step that it needs besides the recorded work.
     :param granted: the share of the time in which a process that is ready to run gets a core, where each mostly waits
@@ -271,7 +268,8 @@ def least_step_time(costs: StepCosts, found: InputDiagnosis, extra: float = 0.0,
 
 
 def quota_step_time(costs: StepCosts) -> float:
-    """Seconds that the CPU quota lets a step take at least, however little it waits for; 0 where there is no quota."""
+    """Return the seconds that the CPU quota lets a step take at least, however little it waits for; 0 where there is no
+    quota."""
     used, quota = _used_cores(costs), costs.number("cpu_quota")
     return used * costs.seconds * rank_count(costs) / quota if used and quota else 0.0
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.finding import Confidence, KnockOut
+from profiler.analyse.model.finding import Confidence, KnockOut
 from profiler.core.errors import Notice
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.input import is_started_for_batches, sampling_functions
@@ -54,7 +54,7 @@ _OPENING: Final = frozenset(
 
 
 def _opened(source: str) -> str | None:
-    """The call at a line that opens the same for each item: no argument is a variable."""
+    """Return the call at a line that opens the same for each item: no argument is a variable."""
     for node in line_nodes(source):
         if not isinstance(node, ast.Call):
             continue
@@ -69,7 +69,7 @@ def _opened(source: str) -> str | None:
 
 
 def _is_fixed(node: ast.expr, modules: Collection[ast.expr]) -> bool:
-    """Whether an argument is the same for each item.
+    """Return whether an argument is the same for each item.
 
     :param modules: nodes that may be modules, as in `np.uint8`, and no variables.
     """

@@ -1,15 +1,32 @@
-"""What a device does, or is not used for."""
+"""Tells what a device does or is not used for, and what copies between host and device cost."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Container
 from typing import Final
 
-from profiler.analyse.finding import Confidence
-from profiler.diagnose.device import MANY_LAUNCHES, too_few_launches
+from profiler.analyse.model.device import COPYING, CallSite
+from profiler.analyse.model.finding import Confidence, KnockOut
+from profiler.core.syntax import line_nodes
+from profiler.diagnose.device import MANY_LAUNCHES, program_blame, too_few_launches
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import Claim, Order, RunClaim, StepCosts, rule, take, total_seconds
+from profiler.diagnose.rule import (
+    MAX_SITES,
+    Claim,
+    Order,
+    RunClaim,
+    StepCosts,
+    exactly,
+    largest_sites,
+    rule,
+    take,
+    total_seconds,
+)
+from profiler.diagnose.rules._input import loader_values, main_loader
 from profiler.diagnose.rules.whole_run import share_of_run
+from profiler.run.model import Site
 
 _SLOWEST: Final = 1e-3
 """Idle seconds per launch, or seconds per kernel, from which something else than launching takes the time: PyTorch
@@ -112,3 +129,193 @@ def precision_unused(costs: StepCosts) -> RunClaim | None:
     seconds = share * costs.seconds * (costs.analysis.value("steps") or 0.0)
     values = {"device": names[0], "products": share}
     return RunClaim(seconds, share_of_run(costs, seconds), values=values, confidence=Confidence.MEDIUM)
+
+
+# ---------------------------------------------------------------- copies
+
+TO_DEVICE: Final = ("h2d", "d2d")
+"""Kinds of copies that give the device its data. Copies to the host are reads of values, which other rules judge."""
+
+
+def idle_in_copies(costs: StepCosts, sites: Container[Site]) -> dict[Site, float]:
+    """Line of these -> seconds per step in which the device is idle while the host copies there, the longest first."""
+    idle: dict[Site, float] = {}
+    for row in program_blame(costs.analysis):
+        if row.category == "copy" and row.site is not None and row.site in sites:
+            idle[row.site] = idle.get(row.site, 0.0) + row.seconds_per_step
+    return dict(sorted(idle.items(), key=lambda item: -item[1]))
+
+
+_FILLING: Final = frozenset(
+    {"arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn", "randperm"}
+    | {"tril_indices", "triu_indices", "zeros"}
+)
+"""Functions of torch that fill a tensor without data of the host, and take a device."""
+_ON_HOST: Final = frozenset({"device", "generator", "out", "pin_memory", None})
+"""Arguments with which the tensor is not made on the host, or cannot be made elsewhere; None: they are not known."""
+
+
+def filled_on_device(source: str) -> str | None:
+    """Return the call that fills the tensor on the device, for a line such as `a = torch.zeros(4).to(device)`; else
+    None."""
+    for node in line_nodes(source):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Call(func=ast.Attribute(value=ast.Name("torch"), attr=name)) as filling,
+                    attr="to" | "cuda" as move,
+                )
+            ) if name in _FILLING and (device := _device(node, move)):
+                if _ON_HOST.isdisjoint(keyword.arg for keyword in filling.keywords):
+                    filling.keywords.append(ast.keyword("device", device))
+                    return ast.unparse(filling)
+    return None
+
+
+def _device(call: ast.Call, method: str) -> ast.expr | None:
+    """Return the device that a call of `to` or `cuda` names; None: none, or more than a device."""
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "device"]
+    if any(keyword.arg not in ("device", "non_blocking") for keyword in call.keywords) or len(call.args) > 1:
+        return None
+    device = next(iter([*call.args, *named]), None)
+    if device is None:
+        return ast.Constant("cuda") if method == "cuda" else None
+    if named or isinstance(device, ast.Constant) or ast.unparse(device).startswith("torch.device("):
+        return device
+    is_named = ast.unparse(device).rpartition(".")[2].lower().endswith(("device", "dev"))
+    return device if is_named and isinstance(device, ast.Name | ast.Attribute) else None
+
+
+@rule(
+    "made-on-host",
+    "The host fills a tensor and copies it, though the device could fill it",
+    ("Such copies per step: {calls:number}.", "The device is idle {share:share} of the time in them."),
+    "Create the tensor on the device.",
+    code="{instead}",
+    knock_out=KnockOut.STATEMENT,
+)
+def made_on_host(costs: StepCosts) -> Claim | None:
+    """The idle time in the copies of lines that fill the copied tensor, without the time to fill it."""
+    calls: dict[Site, float] = {}
+    instead: dict[Site, str] = {}
+    for call in costs.analysis.call_sites:
+        if call.kind in TO_DEVICE and (filling := filled_on_device(call.site.source)) is not None:
+            calls[call.site] = calls.get(call.site, 0.0) + call.calls_per_step
+            instead[call.site] = filling
+    idle = idle_in_copies(costs, calls)
+    if not idle:
+        return None
+    sites = tuple(idle)[:MAX_SITES]
+    values = {"calls": sum(calls[site] for site in idle), "instead": instead[sites[0]]}
+    return Claim({"copy": exactly(sum(idle.values()))}, sites, values)
+
+
+MANY: Final = 10.0
+"""Copies per step of one line. A choice: a batch has a handful of tensors."""
+TINY: Final = 1 << 14
+"""Bytes of a copy below which its time is that of the call: 1.6 µs at the 10 GB/s of a slow link; a call takes 5 µs."""
+
+
+@rule(
+    "tiny-copies",
+    "Many small copies between host and device",
+    ("{calls:count} copies per step, of {size:size} each.", "The device is idle {share:share} of the time in them."),
+    "Collect the values in one tensor, and copy that once per step.",
+    knock_out=KnockOut.STATEMENT,
+)
+def tiny_copies(costs: StepCosts) -> Claim | None:
+    """The idle time in the copies of lines that make many small ones."""
+    many: dict[Site, tuple[float, float]] = {}
+    for call in costs.analysis.call_sites:
+        size = call.bytes_per_step / call.calls_per_step if call.calls_per_step else 0.0
+        if call.kind in TO_DEVICE and call.calls_per_step >= MANY and size < TINY:
+            many[call.site] = call.calls_per_step, size
+    idle = idle_in_copies(costs, many)
+    if not idle:
+        return None
+    sites = tuple(idle)
+    values = {"calls": sum(many[site][0] for site in sites), "size": many[sites[0]][1]}
+    # one copy also saves the allocation and the Python around each of the others
+    return Claim({"copy": exactly(sum(idle.values()))}, sites[:MAX_SITES], values, is_least=True)
+
+
+_CONSTANT: Final = re.compile(r"(^|_|\.)(mask|mean|std|var|variance|weights?|scale|buffer|table|running_\w+)$")
+"""Names of tensors that are hardly a part of a batch."""
+_MAKES: Final = ("as_tensor", "tensor", "from_numpy")
+"""Functions that make a tensor of what the host has."""
+
+
+OF_PINNED: Final = (
+    "Pass non_blocking=True: this memory is page-locked already, but the host waits for each copy. Where a library "
+    "makes the copy, look for its option."
+)
+
+
+def cure_of_copy(source: str) -> str | None:
+    """Return what helps where a line copies pageable memory that is hardly a batch, as far as its source tells; else
+    None."""
+    for node in line_nodes(source):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Attribute() as tensor, attr="to" | "cuda")):
+                name = ast.unparse(tensor)
+                if name.startswith("self.") or _CONSTANT.search(name):
+                    return (
+                        f"If {name} does not change, move it to the device once, before the loop, as "
+                        "register_buffer() and model.to(device) do."
+                    )
+            case ast.ListComp(elt=each) | ast.GeneratorExp(elt=each) if _is_made(each):
+                return "Stack all of these values on the host, and copy them at once: each copy of the loop waits."
+    return None
+
+
+def _is_made(node: ast.AST) -> bool:
+    called = (ast.unparse(each.func) for each in ast.walk(node) if isinstance(each, ast.Call))
+    return any(name.rpartition(".")[2] in _MAKES for name in called)
+
+
+def _copying(costs: StepCosts, *kinds: str) -> list[CallSite]:
+    """Return the calls that copy, those for which the host waits longest first."""
+    calls = (call for call in costs.analysis.call_sites if call.kind in kinds)
+    return sorted(calls, key=lambda call: -call.blocked_per_step)
+
+
+@rule(
+    "pageable-copies",
+    "Copies to the device make the host wait",
+    (
+        "The device only receives pageable memory {share:share} of the time.",
+        "The host waits {blocked:share} of each step in copies to the device.",
+        "The loader does not pin its batches of {unpinned:n item}.",
+    ),
+    "Put batches into page-locked memory, and copy them without waiting.",
+    fixes=("{cure}",),
+    code="{loader:assignment}DataLoader(..., pin_memory=True); batch.to(device, non_blocking=True)",
+)
+def pageable_copies(costs: StepCosts) -> Claim | None:
+    """The time in which a device only receives from pageable memory; other rules judge reads of results."""
+    parts = costs.analysis.device_parts
+    exposed = sum(part.exposed for part in parts if part.kind == "h2d" and part.memory == "pageable")
+    if not exposed:
+        return None
+    waiting = [call for call in _copying(costs, "h2d") if call.blocked_per_step > 0]
+    loader = main_loader(costs)
+    values = loader_values(costs)
+    values["blocked"] = costs.share(sum(call.blocked_per_step for call in waiting)) if waiting else None
+    values["unpinned"] = values.get("batch_size") if loader and not loader.pin_memory else None
+    sources = [site.source for site in (waiting[0].library, waiting[0].site) if site] if waiting else []
+    values["cure"] = next(filter(None, map(cure_of_copy, sources)), None)
+    return Claim({COPYING: exactly(exposed * costs.seconds)}, largest_sites(call.site for call in waiting), values)
+
+
+@rule(
+    "exposed-copies",
+    "The device copies while no kernel computes",
+    ("It only copies {share:share} of the time.",),
+    "Copy the next batch while the device computes, on a stream of its own; copy less, or smaller types.",
+    threshold=NAMED,  # the first copy of a step can seldom be hidden
+    order=Order.REST,
+)
+def exposed_copies(costs: StepCosts) -> Claim | None:
+    """The time in which a device only copies. It gets what other rules leave."""
+    claimed = take(costs, COPYING)
+    return Claim(claimed, largest_sites(call.site for call in _copying(costs, "h2d", "d2h"))) if claimed else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from profiler.analyse.finding import Confidence, GainMethod, KnockOut
+from profiler.analyse.model.finding import Confidence, GainMethod, KnockOut
 from profiler.diagnose.input import HANDOVER, are_persistent, granted_share, is_started_for_batches
-from profiler.diagnose.model import NAMED, WORTH_NAMING, InputAdvice, InputDiagnosis
+from profiler.diagnose.model import NAMED, WORTH_NAMING, InputAdvice
 from profiler.diagnose.rule import Claim, StepCosts, rule, take
 from profiler.diagnose.rules._input import (
     MOST_WORKERS,
@@ -23,13 +23,6 @@ from profiler.diagnose.rules._input import (
     more_workers_values,
     suggested_workers,
 )
-
-
-def _batch_values(costs: StepCosts, found: InputDiagnosis) -> dict[str, float]:
-    """The time of making a batch under the name that tells what of it is no cost of the step."""
-    waits = costs.cost("core").seconds >= WORTH_NAMING * costs.seconds
-    name = "overlapped_batch" if costs.has_queue else "delayed_batch" if waits else "batch"
-    return {name: found.batch_seconds}
 
 
 @rule(
@@ -56,11 +49,13 @@ def no_workers(costs: StepCosts) -> Claim | None:
     if found is None or suggested is None:
         return None
     own, (workers, after) = input_cost(costs, found, found.made), suggested
+    waits = costs.cost("core").seconds >= WORTH_NAMING * costs.seconds
+    name = "overlapped_batch" if costs.has_queue else "delayed_batch" if waits else "batch"
     return Claim(
         {"input": own},
         made_sites(costs),
         {
-            **_batch_values(costs, found),
+            name: found.batch_seconds,
             "handover": HANDOVER,
             "workers": workers,
             "cores": found.cores,
@@ -123,10 +118,7 @@ def too_few_workers(costs: StepCosts) -> Claim | None:
 @rule(
     "needless-workers",
     "Workers make batches that the training process could make in less time",
-    (
-        "Making a batch takes {made:time}, getting it from a worker {batch:time}.",
-        "A batch has {batch_size:n item}.",
-    ),
+    ("Making a batch takes {made:time}, getting it from a worker {batch:time}.", "A batch has {batch_size:n item}."),
     "Make the batches in the training process, or use larger batches.",
     code="{loader:assignment}DataLoader(..., num_workers=0)",
     knock_out=KnockOut.SETTINGS,

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, GainMethod, KnockOut
-from profiler.analyse.model import BACKWARD, UPDATE, OperatorLine, Stage
+from profiler.analyse.model.finding import Confidence, GainMethod, KnockOut
+from profiler.analyse.model.host import BACKWARD, UPDATE, OperatorLine, Stage
 from profiler.core.errors import Notice
 from profiler.core.syntax import called_functions, line_nodes
 from profiler.diagnose.known_cures import has_denormal_numbers
@@ -25,8 +25,16 @@ from profiler.diagnose.rule import (
     rule,
     total_seconds,
 )
-from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
-from profiler.diagnose.rules._operators import CALLING, called_by_program, called_from, small_operators, within_step
+from profiler.diagnose.rules._lines import (
+    CALLING,
+    called_by_program,
+    called_from,
+    frame_costs,
+    frame_sites,
+    lines_above,
+    small_operators,
+    within_step,
+)
 from profiler.run.model import Site
 
 _CELL: Final = re.compile("cell$", re.IGNORECASE)
@@ -38,7 +46,7 @@ _CHECKS: Final = ("Distribution.__init__", "Distribution._validate_sample")
 
 
 def _calling_sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
-    """The lines that call most small operators, each a tenth of them or more."""
+    """Return the lines that call most small operators, each a tenth of them or more."""
     counts = Counter[Site]()
     for row in rows:
         if row.site is not None:
@@ -46,16 +54,9 @@ def _calling_sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
     return largest_sites(site for site, count in counts.most_common() if count and count >= NAMED * counts.total())
 
 
-def _checks(costs: StepCosts) -> float | None:
-    """The share of a step in which torch.distributions checks arguments; None where it is small."""
-    lines = lines_above(costs, lambda each: each.file == "torch/distributions/distribution.py" and each.name in _CHECKS)
-    share = costs.share(total_seconds(frame_costs(lines)))
-    return share if share >= WORTH_NAMING else None
-
-
 def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
-    """What calls the operators, as far as the line with most small ones shows it: the cell of a recurrent network, a
-    method that changes tensors without gradients, or a comprehension."""
+    """Return what calls the operators, as far as the line with most small ones shows it: the cell of a recurrent
+    network, a method that changes tensors without gradients, or a comprehension."""
     site = next(iter(_calling_sites(rows)), None)
     if site is None:
         return {}
@@ -106,7 +107,9 @@ def many_small_operators(costs: StepCosts) -> Claim | None:
     elif not costs.analysis.operators and costs.cost("framework").seconds:
         claimed = {"framework": costs.cost("framework")}
     sites = _calling_sites(rows) or costs.sites("framework")
-    values |= {"checks": _checks(costs)}
+    lines = lines_above(costs, lambda each: each.file == "torch/distributions/distribution.py" and each.name in _CHECKS)
+    share = costs.share(total_seconds(frame_costs(lines)))
+    values |= {"checks": share if share >= WORTH_NAMING else None}
     # fewer operators still have to compute the same
     # operators of no line are called within torch, such as those of a recurrent network's module
     has_lines = bool(sites) or not rows
@@ -121,7 +124,7 @@ of a million (torch 2.13, one core of an EPYC)."""
 
 
 def _optimizer(costs: StepCosts) -> dict[str, Any] | None:
-    """The only optimizer, where a fused one can do the same."""
+    """Return the only optimizer, where a fused one can do the same."""
     optimizers = costs.fact("optimizers")
     if not isinstance(optimizers, list) or len(optimizers) != 1:
         return None
@@ -131,7 +134,7 @@ def _optimizer(costs: StepCosts) -> dict[str, Any] | None:
 
 
 def _has_fused(version: str) -> bool:
-    """Whether this version of torch has fused optimizers for the CPU."""
+    """Return whether this version of torch has fused optimizers for the CPU."""
     numbers = version.split(".")[:2]
     return all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) >= (2, 4)
 
@@ -285,10 +288,6 @@ _ASSUMED_SHARE: Final = 0.1
 """Assumed part of the cost from which it is an estimate: each gradient of a matrix is taken to need the same time."""
 
 
-def _optimizers(costs: StepCosts) -> list[Site]:
-    return [Site.from_fact(each) for each in costs.fact("optimizers") or () if "file" in each]
-
-
 @rule(
     "unused-gradients",
     "Gradients are computed that no optimizer uses",
@@ -311,10 +310,11 @@ def unused_gradients(costs: StepCosts) -> Claim | Notice | None:
         return Notice(**fact["not_judged"])
     claimed, _ = phase_costs(costs, phase)
     discarded = fact.get("discarded") or None
+    optimizers = [] if discarded else costs.fact("optimizers") or []
     is_alone = costs.analysis.ranks is None  # of several ranks, the end of the pass contains waits for others
     return Claim(
         {name: cost.part(fact["share"] / costs.core_wait_factor) for name, cost in claimed.items()},
-        largest_sites([Site.from_fact(fact) if "file" in fact else None, *(() if discarded else _optimizers(costs))]),
+        largest_sites(Site.from_fact(each) if "file" in each else None for each in (fact, *optimizers)),
         {
             "tensors": fact["tensors"],
             "discarded": discarded,
@@ -379,8 +379,8 @@ _COPIES: Final = frozenset(("cat", "clone", "contiguous", "hstack", "repeat", "s
 
 
 def _allocating_sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
-    """The lines that compute most, as many as must hold most of this time, since samples do not tell the kernel's time.
-    Where those are too many, the lines that call functions which copy."""
+    """Return the lines that compute most, as many as must hold most of this time, since samples do not tell the
+    kernel's time. Where those are too many, the lines that call functions which copy."""
     lines = sorted(costs.analysis.lines, key=lambda line: -line.categories.get("compute", 0.0))
     elsewhere = costs.cost("compute").seconds
     for number, line in enumerate(lines[:MAX_SITES], 1):

@@ -9,15 +9,16 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
-from profiler.analyse.finding import Confidence, KnockOut
-from profiler.analyse.model import UPDATE, Analysis, LineCost, ThreadActivity, ThreadState
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.finding import Confidence, KnockOut
+from profiler.analyse.model.host import UPDATE, LineCost, ThreadActivity, ThreadState
 from profiler.core.errors import Notice
 from profiler.core.syntax import called_functions, line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits
 from profiler.diagnose.known_cures import cure_of_function
 from profiler.diagnose.model import MOST, NAMED, NEARLY_ALL
 from profiler.diagnose.rule import Claim, Cost, Order, StepCosts, exactly, largest_sites, rule, take
-from profiler.diagnose.rules._frames import appended, frame_costs, frame_sites, lines_above, mostly_waits, own_work
+from profiler.diagnose.rules._lines import appended, frame_costs, frame_sites, lines_above, mostly_waits, own_work
 from profiler.diagnose.rules.settings import setting_line
 from profiler.run.code_origin import USER, code_owner, package_folders
 from profiler.run.model import Site
@@ -27,14 +28,8 @@ _ENVIRONMENTS: Final = ("gymnasium/", "gym/", "pettingzoo/", "dm_control/")
 """Folders of libraries that simulate environments."""
 
 
-def _array_function(sites: Sequence[Site]) -> str | None:
-    """The function of NumPy or pandas that the first line calls, which loops over no elements itself."""
-    names = called_functions(sites[0].source) if sites else []
-    return next((name for name in names if name.partition(".")[0] in ("np", "numpy", "pd", "pandas")), None)
-
-
 def _comprehension(sites: Sequence[Site]) -> str | None:
-    """The comprehension in the first line that computes its items, as its text; None: there is none."""
+    """Return the comprehension in the first line that computes its items, as its text; None: there is none."""
     for node in line_nodes(sites[0].source) if sites else ():
         if isinstance(node, ast.ListComp | ast.GeneratorExp):
             computing = (ast.BinOp, ast.Compare, ast.Subscript)
@@ -44,8 +39,9 @@ def _comprehension(sites: Sequence[Site]) -> str | None:
 
 
 def _computing_of_loops(costs: StepCosts) -> Cost | None:
-    """What seems to be computing at lines of Python that call hardly any operator: samples tell the two apart only for
-    all lines together. Nothing where most of Python's time is collecting garbage, at lines that are not known."""
+    """Return what seems to be computing at lines of Python that call hardly any operator: samples tell the two apart
+    only for all lines together. Nothing where most of Python's time is collecting garbage, at lines that are not
+    known."""
     if costs.has_queue or costs.collecting >= MOST * costs.cost("python").seconds:
         return None
     lines = [
@@ -59,7 +55,7 @@ def _computing_of_loops(costs: StepCosts) -> Cost | None:
 
 
 def _is_of_library(costs: StepCosts, site: Site) -> bool:
-    """Whether a line starts the loop of a library, as `trainer.fit()` does, or steps an environment of one."""
+    """Return whether a line starts the loop of a library, as `trainer.fit()` does, or steps an environment of one."""
     line = next((line for line in costs.analysis.lines if line.site == site), None)
     if line is None:
         return False
@@ -78,10 +74,7 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
 @rule(
     "python-loop",
     "Python code of the training loop takes time",
-    (
-        "{share:share} of each step is Python.",
-        "{unplaced:share} of each step is Python, at lines that are not known.",
-    ),
+    ("{share:share} of each step is Python.", "{unplaced:share} of each step is Python, at lines that are not known."),
     "Vectorize loops over elements: use operators on whole tensors. Compute once, before the loop, what is the same in "
     "each step. Or do the work less often.",
     fixes=(
@@ -109,7 +102,12 @@ def python_loop(costs: StepCosts) -> Claim | Notice | None:
     if sites and all(_is_of_library(costs, site) for site in sites):
         return None
     unplaced = None if sites else costs.share(claimed["python"].seconds)
-    values = {"items": _comprehension(sites), "arrays": _array_function(sites), "unplaced": unplaced}
+    names = called_functions(sites[0].source) if sites else []
+    values = {
+        "items": _comprehension(sites),
+        "arrays": next((name for name in names if name.partition(".")[0] in ("np", "numpy", "pd", "pandas")), None),
+        "unplaced": unplaced,
+    }
     return Claim(claimed, sites, values, has_gain=bool(sites))
 
 
@@ -186,7 +184,7 @@ def garbage_collection(costs: StepCosts) -> Claim | None:
 
 
 def _is_within(line: Site, hook: Site) -> bool:
-    """Whether a line is one of a hook, or of a function within it; only their lines tell lambdas apart."""
+    """Return whether a line is one of a hook, or of a function within it; only their lines tell lambdas apart."""
     is_inner = line.function.startswith(f"{hook.function}.<locals>.")
     if hook.function.endswith("<lambda>") and line.line != hook.line:
         return False
@@ -221,7 +219,8 @@ _WAITS: Final = (ThreadState.LOCK, ThreadState.NETWORK, ThreadState.CHILD, Threa
 
 
 def _main_line(holder: ThreadActivity) -> Site | None:
-    """The line at which a thread most often runs or is ready to run; None unless its function has most of this time."""
+    """Return the line at which a thread most often runs or is ready to run; None unless its function has most of this
+    time."""
     if not holder.lines:
         return holder.site if holder.share_at_site > MOST else None
     shares = [(line.share * _running_part(line), line.site) for line in holder.lines]
@@ -237,7 +236,7 @@ def _running_part(line: LineCost) -> float:
 
 
 def gil_holder(analysis: Analysis) -> ThreadActivity | None:
-    """The thread beside the main one that held the GIL most; None where no window saw one hold it."""
+    """Return the thread beside the main one that held the GIL most; None where no window saw one hold it."""
     main = next((thread for thread in analysis.threads if thread.tid == thread.pid), None)
     others = [thread for thread in analysis.threads if main and thread.pid == main.pid and thread is not main]
     holder = max(others, key=lambda thread: thread.gil or 0.0, default=None)

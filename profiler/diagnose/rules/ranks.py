@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.finding import GainMethod
-from profiler.analyse.ledger.cells import Period
-from profiler.analyse.model import AFTER_OPTIMIZER, COMMUNICATING, Phase
+from profiler.analyse.model.device import COMMUNICATING
+from profiler.analyse.model.finding import GainMethod
+from profiler.analyse.model.host import AFTER_OPTIMIZER
+from profiler.analyse.model.ledger import Period
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Cost, StepCosts, exactly, largest_sites, rule, take
 from profiler.run.model import Site
@@ -62,20 +63,12 @@ def gradient_sync_in_accumulation(costs: StepCosts) -> Claim | None:
 
 
 def forward_before(costs: StepCosts, backward: Site) -> Site | None:
-    """The line that calls the model for a backward pass: it decides whether gradients are synchronized, so the change
-    begins there."""
+    """Return the line that calls the model for a backward pass: it decides whether gradients are synchronized, so the
+    change begins there."""
     cells = costs.analysis.ledger.of(Period.STEPS) if costs.analysis.ledger else ()
     lines = {place for cell in cells if cell.activity == "forward" for place in cell.lines}
     number = max((number for file, number in lines if file == backward.file and number < backward.line), default=0)
     return replace(backward, line=number, source="") if number else None
-
-
-def _sites(costs: StepCosts, phase: Phase, gradients: Site | None) -> tuple[Site, ...]:
-    """The lines at which ranks wait in this phase: in the function that it calls, or else its own lines. In other
-    phases they wait too, such as for statistics of batches in the forward pass."""
-    own = largest_sites([phase.site, *phase.further])
-    within = [site for site in costs.sites("ranks") if site in own or (phase.calls and site.function == phase.calls)]
-    return tuple(site for site in (within or own) if site != gradients)
 
 
 @rule(
@@ -93,7 +86,9 @@ def exchange_after_update(costs: StepCosts) -> Claim | None:
         return None
     waits = phase.categories.get("ranks", 0.0) / phase.seconds_per_step
     backward = costs.phase("backward")
-    sites = _sites(costs, phase, backward.site if backward else None)
+    own = largest_sites([phase.site, *phase.further])
+    within = [site for site in costs.sites("ranks") if site in own or (phase.calls and site.function == phase.calls)]
+    sites = tuple(site for site in (within or own) if site != (backward.site if backward else None))
     if not waits or not sites:
         return None
     cost = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds).part(waits)

@@ -8,24 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, KnockOut
+from profiler.analyse.model.finding import Confidence, KnockOut
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.device import program_blame
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import (
-    MAX_SITES,
-    Claim,
-    Cost,
-    Order,
-    Rule,
-    StepCosts,
-    exactly,
-    rule,
-    take,
-    total_seconds,
-)
-from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
-from profiler.diagnose.rules._metrics import metric_lines
+from profiler.diagnose.rule import MAX_SITES, Claim, Cost, Order, Rule, StepCosts, exactly, rule, take, total_seconds
+from profiler.diagnose.rules._lines import frame_costs, frame_sites, lines_above, metric_lines
 from profiler.run.model import Site
 
 MANY: Final = 10.0
@@ -57,12 +45,12 @@ class Read:
 
     @property
     def seconds(self) -> float:
-        """Seconds per step in all of them."""
+        """Return the seconds per step in all of them."""
         return sum(self.categories.values())
 
 
 def rule_of_waits(calls: float, operation: str) -> str:
-    """The name of the rule about the waits at a line.
+    """Return the name of the rule about the waits at a line.
 
     :param calls: waits per step at the line.
     :param operation: as the user wrote it; it may be empty.
@@ -74,7 +62,8 @@ def rule_of_waits(calls: float, operation: str) -> str:
 
 
 def waits_with_idle_time(costs: StepCosts, rule: str) -> list[Read]:
-    """The waits for the device that this rule is about, and after which it is idle: the longest idle time first."""
+    """Return the waits for the device that this rule is about, and after which it is idle: the longest idle time
+    first."""
     reads: dict[Site, Read] = {}
     for call in costs.analysis.call_sites:
         if call.kind in _READS and (call.kind == "sync" or call.blocked_per_step > 0):
@@ -171,7 +160,8 @@ _OF_BUILT_IN: Final = (
 
 
 def cure_of_read(operation: str, source: str, library: str = "") -> str | None:
-    """What helps where a line reads a value of the device, as far as its source tells; None: nothing more is known.
+    """Return what helps where a line reads a value of the device, as far as its source tells; None: nothing more is
+    known.
 
     :param operation: what reads the value: `item`, `bool`, ...
     :param library: the source of the line of a library that reads it, where the line calls a library.
@@ -187,7 +177,7 @@ def cure_of_read(operation: str, source: str, library: str = "") -> str | None:
 
 
 def _cure_in(operation: str, source: str) -> str | None:
-    """What the source of the line that reads the value itself tells."""
+    """Return what the source of the line that reads the value itself tells."""
     for pattern, cure in _OF_CALLS:
         if pattern.search(f"{operation} {source}"):
             return cure
@@ -202,7 +192,7 @@ def _nodes(source: str) -> Iterable[ast.AST]:
 
 
 def _decisions(node: ast.AST) -> Iterable[ast.AST]:
-    """The parts of a statement by whose value the program decides."""
+    """Return the parts of a statement by whose value the program decides."""
     match node:
         case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test) | ast.IfExp(test=test):
             return [test]
@@ -222,7 +212,7 @@ def _decisions(node: ast.AST) -> Iterable[ast.AST]:
 
 
 def _may_read(part: ast.AST, operation: str) -> bool:
-    """Whether a part of a line can be what reads the value: a truth or an index has no call of its own."""
+    """Return whether a part of a line can be what reads the value: a truth or an index has no call of its own."""
     if operation in ("bool", "int"):
         return True
     names = {ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(part) if isinstance(node, ast.Call)}
@@ -230,7 +220,7 @@ def _may_read(part: ast.AST, operation: str) -> bool:
 
 
 def sync_claim(costs: StepCosts, rule: str) -> Claim | None:
-    """The idle time in and after the waits for the device that this rule is about."""
+    """Return the idle time in and after the waits for the device that this rule is about."""
     reads = waits_with_idle_time(costs, rule)
     if not reads:
         return None
@@ -242,7 +232,7 @@ def sync_claim(costs: StepCosts, rule: str) -> Claim | None:
 
 
 def idle_costs(reads: Iterable[Read]) -> dict[str, Cost]:
-    """The idle time of these reads, as the costs of a claim."""
+    """Return the idle time of these reads, as the costs of a claim."""
     total: dict[str, float] = {}
     for read in reads:
         for category, seconds in read.categories.items():
@@ -251,7 +241,8 @@ def idle_costs(reads: Iterable[Read]) -> dict[str, Cost]:
 
 
 def _rule_of_waits(name: str, *words: Any, **options: Any) -> Rule:
-    """A rule about the idle time in and after the waits of one kind, which differs from the others in its words."""
+    """Return a rule about the idle time in and after the waits of one kind, which differs from the others in its
+    words."""
     return rule(name, *words, **options, knock_out=KnockOut.LINE)(lambda costs: sync_claim(costs, name))
 
 
@@ -391,7 +382,7 @@ def metrics_in_loop(costs: StepCosts) -> Claim | None:
 
 
 def _lazy_call(sites: Iterable[Site]) -> str | None:
-    """The call of a logger at the first of these lines that gives it an f-string, with an argument instead."""
+    """Return the call of a logger at the first of these lines that gives it an f-string, with an argument instead."""
     for site in sites:
         for node in line_nodes(site.source):
             match node:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from profiler.analyse.finding import Confidence, GainMethod, KnockOut
-from profiler.analyse.model import CORELESS_CATEGORIES, FILLING, LOADED_MACHINE, WITHOUT_CORE, Analysis, Stage
+from profiler.analyse.model.analysis import LOADED_MACHINE, Analysis
+from profiler.analyse.model.comparison import WITHOUT_CORE
+from profiler.analyse.model.device import FILLING
+from profiler.analyse.model.finding import Confidence, GainMethod, KnockOut
+from profiler.analyse.model.host import Stage
+from profiler.analyse.model.measures import CORELESS_CATEGORIES
 from profiler.diagnose.device import program_blame
 from profiler.diagnose.model import MOST, NAMED
 from profiler.diagnose.rule import (
@@ -23,14 +27,15 @@ from profiler.diagnose.rule import (
     take,
     total_seconds,
 )
-from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.diagnose.rules._input import rank_count
+from profiler.diagnose.rules._lines import frame_costs, frame_sites, lines_above
 from profiler.run.model import Site
 from profiler.run.tables import MADE_BY, MEMORY_FILL, OPERATORS, SETTINGS
 
 
 def setting_line(costs: StepCosts, name: str) -> tuple[Site, ...]:
-    """The line that changes a setting, such as `threads` (`profiler.agent.hooks.settings`); nothing if not known."""
+    """Return the line that changes a setting, such as `threads` (`profiler.agent.hooks.settings`); nothing if not
+    known."""
     lines = costs.fact(SETTINGS)
     return (Site.from_fact(lines[name]),) if isinstance(lines, Mapping) and name in lines else ()
 
@@ -84,10 +89,7 @@ def debug_mode(costs: StepCosts) -> Claim | None:
     claimed = frame_costs(lines, "python")
     operators = costs.fact(OPERATORS)
     checks = operators.get("nan_checks", 0.0) if isinstance(operators, Mapping) else 0.0
-    values = {
-        "stacks": costs.share(total_seconds(claimed)) or None,
-        "checks": costs.share(checks) or None,
-    }
+    values = {"stacks": costs.share(total_seconds(claimed)) or None, "checks": costs.share(checks) or None}
     if checks:
         claimed["compute"] = exactly(min(checks, costs.cost("compute").seconds))
     sites = largest_sites([*setting_line(costs, "anomaly"), *frame_sites(lines)])
@@ -147,7 +149,7 @@ def profiler_left_on(costs: StepCosts) -> Claim | None:
 
 
 def _own_waits(costs: StepCosts) -> dict[str, Cost]:
-    """The waits for a core, at most as long as other threads and processes of the program run."""
+    """Return the waits for a core, at most as long as other threads and processes of the program run."""
     claimed, cpu = take(costs, *CORELESS_CATEGORIES), costs.analysis.value("host_cpu")
     if cpu is None or "core" not in claimed:
         return claimed
@@ -173,7 +175,7 @@ class _Excess(NamedTuple):
 
     @property
     def is_any(self) -> bool:
-        """Whether there are fewer cores, to the nearest whole one."""
+        """Return whether there are fewer cores, to the nearest whole one."""
         return self.threads > round(self.cores)
 
 
@@ -340,10 +342,7 @@ that it then takes to be dynamic, such as that of a last batch."""
 @rule(
     "recompilation",
     "torch.compile compiles code again within the steps",
-    (
-        "{share:share} of each step is compilation.",
-        "Code is compiled again {times:n time} in {steps:n step}.",
-    ),
+    ("{share:share} of each step is compilation.", "Code is compiled again {times:n time} in {steps:n step}."),
     "Keep shapes and Python values that the compiled code depends on the same, or mark those that change as dynamic.",
     code="torch.compile(model, dynamic=True)",
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence
-from profiler.analyse.ledger.cells import Cell, Ledger, Owner, Quartiles
-from profiler.analyse.ledger.cells import Period as LedgerPeriod
-from profiler.analyse.model import BACKWARD, LOADED_MACHINE, UPDATE, Period, Stage
+from profiler.analyse.model.analysis import LOADED_MACHINE
+from profiler.analyse.model.finding import Confidence
+from profiler.analyse.model.host import BACKWARD, UPDATE, Period, Stage
+from profiler.analyse.model.ledger import Cell, Ledger, Owner, Quartiles
+from profiler.analyse.model.ledger import Period as LedgerPeriod
 from profiler.diagnose.known_cures import DENORMAL, cure_of_function, has_denormal_numbers
 from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import MAX_SITES, RunClaim, StepCosts, rule
@@ -24,19 +25,19 @@ MUCH: Final = 0.2
 
 
 def stage_seconds(costs: StepCosts, *stages: Stage) -> tuple[float, float]:
-    """Seconds of these stages, and their share of the run."""
+    """Return the seconds of these stages, and their share of the run."""
     chosen = [time for time in costs.analysis.stages if time.stage in stages]
     return sum(time.seconds for time in chosen), sum(time.share for time in chosen)
 
 
 def share_of_run(costs: StepCosts, seconds: float) -> float:
-    """The share of the run that these seconds are; 0: its length is not known."""
+    """Return the share of the run that these seconds are; 0: its length is not known."""
     info = costs.analysis.info
     return min(1.0, seconds / (info.end - info.begin) * 1e9) if info.begin and info.end else 0.0
 
 
 def period_sites(costs: StepCosts, period: Period) -> tuple[Site, ...]:
-    """The lines that take most of a period in which no step is measured."""
+    """Return the lines that take most of a period in which no step is measured."""
     lines = next((each.lines for each in costs.analysis.startup_teardown if each.period is period), ())
     return tuple(line.site for line in lines[:MAX_SITES])
 
@@ -162,20 +163,14 @@ _PHASES: Final = {
 
 
 def _are_growing(usual: Quartiles) -> bool:
-    """Whether these times grow from third to third, and most of the last ones are longer than most of the first."""
+    """Return whether these times grow from third to third, and most of the last ones are longer than most of the
+    first."""
     (_, begin, first_high), (_, middle, _), (last_low, end, _) = usual
     return end >= _GROWS * begin and _GOES_ON * begin <= middle <= end / _GOES_ON and last_low > first_high
 
 
-def _growing_phase(ledger: Ledger) -> str | None:
-    """The recorded phase that takes most of what steps take more, or `""`; None: no phase does."""
-    grown = {name: last - first for name, ((_, first, _), _, (_, last, _)) in ledger.usual_phases.items()}
-    whole = sum(more for more in grown.values() if more > 0)
-    return next((name for name, more in grown.items() if more > MOST * whole), None)
-
-
 def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
-    """The times of this phase, and the line that grows, else the function.
+    """Return the times of this phase, and the line that grows, else the function.
 
     All other lines together must take less than the phase has grown by.
     """
@@ -239,7 +234,9 @@ def growing_steps(costs: StepCosts) -> RunClaim | None:
     if ledger is None or not ledger.usual or costs.has_queue or costs.is_device_unseen or is_busy:
         return None
     (_, first, _), (_, middle, _), (_, last, _) = ledger.usual
-    phase = _growing_phase(ledger)
+    grown = {name: last - first for name, ((_, first, _), _, (_, last, _)) in ledger.usual_phases.items()}
+    whole = sum(more for more in grown.values() if more > 0)
+    phase = next((name for name, more in grown.items() if more > MOST * whole), None)
     # a phase has fewer sources of noise than a whole step
     of_phase = phase is not None and last >= _GROWS * first and _are_growing(ledger.usual_phases[phase])
     if not (of_phase or _are_growing(ledger.usual)):

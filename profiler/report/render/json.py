@@ -13,9 +13,11 @@ from dataclasses import fields, is_dataclass
 from enum import Enum, IntEnum
 from typing import Any, Final
 
-from profiler.analyse.finding import Finding, RuleText, compare_findings
-from profiler.analyse.ledger.cells import SMALLEST, Ledger
-from profiler.analyse.model import Analysis, Comparison, Mismatch, RunCounts
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison, Mismatch
+from profiler.analyse.model.device import RunCounts
+from profiler.analyse.model.finding import Finding, RuleText, compare_findings
+from profiler.analyse.model.ledger import SMALLEST, Ledger
 from profiler.core.errors import Notice
 from profiler.core.plugins import call_plugin
 from profiler.core.terminal import plain

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from profiler.analyse.model import (
-    DEVICE_CATEGORIES,
-    HOST_CATEGORIES,
-    WAIT_CATEGORIES,
-    CollectiveWait,
-    InputPart,
-    Measure,
-    RankActivity,
-    RankLedger,
-)
+from profiler.analyse.model.input import InputPart
+from profiler.analyse.model.measures import DEVICE_CATEGORIES, HOST_CATEGORIES, WAIT_CATEGORIES, Measure
+from profiler.analyse.model.ranks import CollectiveWait, RankActivity, RankLedger
 from profiler.core.units import seconds
 from profiler.report.blocks import NOTHING, Bar, Block, Cell, NotMeasured, Segment, StackedBars, Table, Text
 from profiler.report.build import section

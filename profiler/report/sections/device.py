@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from profiler.analyse.model import CallSite, DevicePart, HostState, IdleBlame, KernelTime, Series, Topic
+from profiler.analyse.model.device import CallSite, DevicePart, HostState, IdleBlame, KernelTime
+from profiler.analyse.model.measures import Series, Topic
 from profiler.core.metrics import PER_STEP, find_metric, in_order
 from profiler.core.units import count
 from profiler.report.blocks import NOTHING, Block, Cell, Curve, Lines, NotMeasured, Panel, Table, side_tone

@@ -8,7 +8,8 @@ from itertools import zip_longest
 from pathlib import PurePath
 from typing import TypeVar
 
-from profiler.analyse.model import MIN_SAMPLES, FlameDiff, FlameNode, LineCost, ThreadActivity, Topic
+from profiler.analyse.model.host import FlameDiff, FlameNode, LineCost, ThreadActivity
+from profiler.analyse.model.measures import MIN_SAMPLES, Topic
 from profiler.core.metrics import label
 from profiler.report import blocks as b
 from profiler.report.build import section

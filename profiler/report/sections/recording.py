@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from profiler.analyse.model import ABSENT, GIT_COMMIT, LOADED_MACHINE, Missing, Topic
+from profiler.analyse.model.analysis import LOADED_MACHINE
+from profiler.analyse.model.comparison import ABSENT, GIT_COMMIT
+from profiler.analyse.model.measures import Missing, Topic
 from profiler.core import metrics
 from profiler.core.facts import fact_rows, stated_device
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Table, Text

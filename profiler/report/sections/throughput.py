@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler.analyse.model import LineCost, SpikeLine, Spikes, StageTime, UnmeasuredPeriod
+from profiler.analyse.model.host import LineCost, SpikeLine, Spikes, StageTime, UnmeasuredPeriod
 from profiler.core.units import nth
 from profiler.report.blocks import NOTHING, Block, Cell, Group, Interval, IntervalChart, NotMeasured, Table, Text
 from profiler.report.build import section

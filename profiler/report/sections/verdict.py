@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from profiler.analyse.finding import Finding, FindingChange, FindingState, compare_findings
-from profiler.analyse.model import Analysis, Comparison, Ratio
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison, Ratio
+from profiler.analyse.model.finding import Finding, FindingChange, FindingState, compare_findings
 from profiler.core.metrics import RATES, is_share, label
 from profiler.core.plugins import entry_points
 from profiler.core.units import seconds, share

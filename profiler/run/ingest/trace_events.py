@@ -75,7 +75,7 @@ class _Document:
         """The keys of the document beside its events, known when the last event was taken."""
 
     def events(self) -> Iterator[Any]:
-        """The values of the list `traceEvents`, or of a document that is a list.
+        """Yield the values of the list `traceEvents`, or of a document that is a list.
 
         :raises ProfilerError: there is no such list, or more bytes than may be read.
         :raises ValueError: it is no JSON.
@@ -101,7 +101,7 @@ class _Document:
             raise ProfilerError(f"{self._path} is no trace of torch's profiler: it has no traceEvents")
 
     def _values(self) -> Iterator[Any]:
-        """The values of a list that has begun. Its loop runs once for each event, so it calls few functions."""
+        """Yield the values of a list that has begun. Its loop runs once for each event, so it calls few functions."""
         if self._take("]"):
             return
         scan, after_value = self._scan, _AFTER_VALUE.match
@@ -167,7 +167,7 @@ class _Document:
 
 
 def _reason(error: Exception) -> str:
-    """Why a text is no JSON. Its position is left out, which would be that in a piece of the file."""
+    """Return why a text is no JSON. Its position is left out, which would be that in a piece of the file."""
     if isinstance(error, json.JSONDecodeError):
         return error.msg
     return (
@@ -264,7 +264,7 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """The trace at `path`: an object with traceEvents, or a bare list of them; gzipped or not.
+    """Return the trace at `path`: an object with traceEvents, or a bare list of them; gzipped or not.
 
     :raises ProfilerError: it cannot be read, or is no trace of torch's profiler.
     """
@@ -324,7 +324,16 @@ def _sort(document: _Document, trace: Trace, path: Path) -> None:
         args = args if isinstance(args, dict) else {}
         what = begin, end, intern(category), intern(name)
         if host_events is None:
-            trace.device.append(_on_device(event, args, what))
+            stream, device = args.get("stream", event.get("tid")), args.get("device", event.get("pid"))
+            trace.device.append(
+                OnDevice(
+                    *what,
+                    bytes=_integer(args.get("bytes")),
+                    correlation=_integer(args.get("correlation")),
+                    stream=_integer(stream) & _INT32,
+                    device=_integer(device) & _INT32,
+                )
+            )
         else:
             host_events.append(OnHost(*what, threads.number(tid), _integer(args.get("correlation"))))
             pids[pid] = pids.get(pid, 0) + 1
@@ -358,17 +367,6 @@ def _host_list(trace: Trace, category: str, name: str) -> list[OnHost] | None:
     if category == FRAME_CATEGORY:
         return trace.frames if ".py(" in name else None
     return trace.annotations if category == ANNOTATION_CATEGORY else None
-
-
-def _on_device(event: Mapping[str, Any], args: Mapping[str, Any], what: tuple[int, int, str, str]) -> OnDevice:
-    stream, device = args.get("stream", event.get("tid")), args.get("device", event.get("pid"))
-    return OnDevice(
-        *what,
-        bytes=_integer(args.get("bytes")),
-        correlation=_integer(args.get("correlation")),
-        stream=_integer(stream) & _INT32,
-        device=_integer(device) & _INT32,
-    )
 
 
 class _Threads:

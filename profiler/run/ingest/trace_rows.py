@@ -44,7 +44,7 @@ COMMUNICATION: Final = re.compile(r"^(nccl|rccl|msccl|nvshmem)|cross_device_redu
 
 
 def call_kind(name: str) -> CallKind:
-    """Kind of a runtime call by its name."""
+    """Return the kind of a runtime call by its name."""
     bare = _LIBRARY.sub("", name)
     if bare.startswith(("Func", "Occupancy")):
         return CallKind.OTHER
@@ -52,13 +52,13 @@ def call_kind(name: str) -> CallKind:
 
 
 def waits_by_itself(name: str) -> bool:
-    """Whether the host waits in this call until the device is done."""
+    """Return whether the host waits in this call until the device is done."""
     bare = _LIBRARY.sub("", name)
     return bare in _WAITING_COPIES or call_kind(name) is CallKind.SYNC
 
 
 def activity_kind(category: str, name: str) -> ActivityKind:
-    """Kind of something that a device did; copies between devices and within one are D2D."""
+    """Return the kind of something that a device did; copies between devices and within one are D2D."""
     if category in ("kernel", "Kernel"):
         return ActivityKind.COMMUNICATION if COMMUNICATION.search(name) else ActivityKind.KERNEL
     if category in ("gpu_memset", "Memset"):
@@ -69,23 +69,19 @@ def activity_kind(category: str, name: str) -> ActivityKind:
 
 
 def pageable(name: str) -> bool:
-    """Whether a memcpy activity had pageable memory on the host's side: its call waits, Async or not."""
+    """Return whether a memcpy activity had pageable memory on the host's side: its call waits, Async or not."""
     return "Pageable" in name
 
 
 def region_name(annotation: str) -> str:
-    """Our name for an annotation of torch; annotations of the program keep their name."""
+    """Return our name for an annotation of torch; annotations of the program keep their name."""
     if annotation.startswith("enumerate(DataLoader)"):  # of one with workers, a trace has only the waits for them
         return "input" if "_MultiProcessing" in annotation else "data"
     return "optimizer" if annotation.startswith("Optimizer.step#") else annotation
 
 
 NameOf = Callable[[str], int]
-_COPY_CALLS: Final = {
-    ActivityKind.H2D: CallKind.H2D,
-    ActivityKind.D2H: CallKind.D2H,
-    ActivityKind.D2D: CallKind.D2D,
-}
+_COPY_CALLS: Final = {ActivityKind.H2D: CallKind.H2D, ActivityKind.D2H: CallKind.D2H, ActivityKind.D2D: CallKind.D2D}
 _COPIES: Final = frozenset(_COPY_CALLS.values())
 
 
@@ -98,7 +94,7 @@ def filled(table: str, count: int, *, loaded: bool, **columns: npt.ArrayLike) ->
 
 
 def activities(trace: Trace, name_of: NameOf, *, loaded: bool) -> Table:
-    """All activities of devices, including kernels that no call of the trace launched (CUDA graphs)."""
+    """Return all activities of devices, including kernels that no call of the trace launched (CUDA graphs)."""
     kinds: dict[tuple[str, str], tuple[int, int]] = {}
     rows = []
     for event in trace.device:
@@ -172,7 +168,7 @@ def outermost(events: Iterable[OnHost]) -> list[OnHost]:
 
 
 def _fills(operators: Sequence[OnHost]) -> list[OnHost]:
-    """The operators that fill memory and that the operator which gets this memory calls."""
+    """Return the operators that fill memory and that the operator which gets this memory calls."""
     if all(event.name != _FILL for event in operators):
         return []
     found, around = list[OnHost](), list[OnHost]()
@@ -186,7 +182,7 @@ def _fills(operators: Sequence[OnHost]) -> list[OnHost]:
 
 
 def steps(trace: Trace) -> tuple[Table, StepDefinition]:
-    """The steps that torch's profiler annotated, or the whole trace as one; and what they are."""
+    """Return the steps that torch's profiler annotated, or the whole trace as one; and what they are."""
     fields = ("index", "begin", "end", "tid")
     marked = sorted(event for event in trace.annotations if event.name.startswith(STEP_PREFIX))
     if marked:
@@ -201,8 +197,8 @@ def steps(trace: Trace) -> tuple[Table, StepDefinition]:
 
 
 def main_thread(trace: Trace) -> int:
-    """The thread that runs the training loop: the one with torch's own annotations, which are made in Python, else with
-    the operators of the forward pass, else the process's first thread, else the one with most events.
+    """Return the thread that runs the training loop: the one with torch's own annotations, which are made in Python,
+    else with the operators of the forward pass, else the process's first thread, else the one with most events.
 
     Autograd's thread often has more events than any other.
     """
@@ -215,7 +211,7 @@ def main_thread(trace: Trace) -> int:
 
 
 def _end_of_work(trace: Trace, end: int) -> int:
-    """When torch's profiler began to wait for the device in order to stop; `end` if it did not."""
+    """Return when torch's profiler began to wait for the device in order to stop; `end` if it did not."""
     last = max(trace.runtime, default=None)
     if last is None or call_kind(last.name) is not CallKind.SYNC or "DeviceSynchronize" not in last.name:
         return end

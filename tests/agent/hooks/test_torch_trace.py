@@ -14,7 +14,7 @@ import torch
 
 from profiler.agent.hooks import torch_trace
 from profiler.record.launch import record
-from profiler.run.ingest.run_trace import FACT, TRACE_FILE
+from profiler.run.ingest.kineto import FACT, TRACE_FILE
 from profiler.run.ingest.trace_events import Trace, read_trace
 from profiler.run.model import RunSpec
 from profiler.run.source import read_source

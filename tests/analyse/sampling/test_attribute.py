@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.window import measured_window

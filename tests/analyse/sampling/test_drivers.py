@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Analysis
+from profiler.analyse.model.analysis import Analysis
 from tests.recorded.builders import MS, RunBuilder
 
 LIBRARY = "/env/lib/python3.11/site-packages/rl/algo.py"

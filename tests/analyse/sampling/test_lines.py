@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Period
+from profiler.analyse.model.host import Period
 from profiler.analyse.sampling.lines import _counted_steps
 from profiler.analyse.sampling.stacks import Stacks, has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Preparation
+from profiler.analyse.model.host import Preparation
 from tests.analyse.sampling.test_attribute import GRAPH, Part, program
 from tests.analyse.sampling.test_frames import ENGINE, LINEAR, MODULE
 from tests.recorded.builders import MS, RunBuilder

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Spikes
+from profiler.analyse.model.host import Spikes
 from profiler.run.tables import StageKind
 from tests.recorded.builders import MS, PID, RunBuilder
 

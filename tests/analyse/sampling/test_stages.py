@@ -10,7 +10,8 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.intervals import Intervals
-from profiler.analyse.model import INTERRUPTIONS, Analysis, Stage, StageCost
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import INTERRUPTIONS, Stage, StageCost
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.stages import StageSpans, stage_costs, stage_spans
 from profiler.analyse.statistics import share_interval

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import ThreadActivity, ThreadState
+from profiler.analyse.model.host import ThreadActivity, ThreadState
 from profiler.core.metrics import THREAD_NAME
 from tests.analyse.sampling.test_frames import LIB, LINEAR, MODULE, SITE
 from tests.recorded.builders import MS, RunBuilder, S, parse_site

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse.timing.throughput import batch_curve, making_waits
+from profiler.analyse.timing.counters import batch_curve
+from profiler.analyse.timing.input import making_waits
 from profiler.analyse.window import measured_window
 from profiler.core.metrics import BlockedIn
 from profiler.run.tables import BATCH_ITEMS

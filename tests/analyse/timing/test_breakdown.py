@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import HOST_CATEGORIES, WAIT_CATEGORIES
+from profiler.analyse.model.measures import HOST_CATEGORIES, WAIT_CATEGORIES
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.frames import CHECKPOINT, FSYNC
 from profiler.analyse.sampling.stacks import NUMBER, Stacks, StackStrata, stratum_times

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import CallSite
+from profiler.analyse.model.device import CallSite
 from profiler.run.model import Site
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind
 from tests.recorded.builders import RunBuilder, timeline

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.timing.device import kernel_times
+from profiler.analyse.timing.breakdown import kernel_times
 from profiler.analyse.window import LEVEL_LIGHT, measured_window
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind

@@ -8,8 +8,9 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.intervals import intersect
-from profiler.analyse.model import Analysis, Topic
-from profiler.analyse.timing.device import busy_intervals
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.measures import Topic
+from profiler.analyse.timing.breakdown import busy_intervals
 from profiler.analyse.timing.host_timeline import CODE, host_timeline
 from profiler.analyse.timing.idle import idle_pieces, split_off_core
 from profiler.analyse.window import measured_window

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import InputPart
+from profiler.analyse.model.input import InputPart
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
 from profiler.analyse.window import measured_window
 from profiler.report.text import input_part

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Measure
+from profiler.analyse.model.measures import Measure
+from profiler.analyse.timing.counters import counted_unit
 from profiler.analyse.timing.resources import CLOCKS_S, RECORD_S
-from profiler.analyse.timing.throughput import counted_unit
 from profiler.run.model import CollectorStatus
 from tests.recorded.builders import MS, RunBuilder, S, timeline
 

@@ -7,8 +7,8 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.intervals import union
-from profiler.analyse.ledger.cells import Period
-from profiler.analyse.model import HOST_CATEGORIES
+from profiler.analyse.model.ledger import Period
+from profiler.analyse.model.measures import HOST_CATEGORIES
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.blocked import BlockedCalls, BlockedRows, divide_waits
 from profiler.analyse.sampling.stacks import Stacks

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Series
+from profiler.analyse.model.measures import Series
 from profiler.analyse.timing.resources import MAX_POINTS
 from tests.recorded.builders import MS, timeline
 

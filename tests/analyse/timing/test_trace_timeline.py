@@ -9,7 +9,7 @@ import pytest
 
 from profiler import read
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import HostState
+from profiler.analyse.model.device import HostState
 from profiler.diagnose.rule import StepCosts
 from profiler.report.finding_text import told
 from profiler.run.load import load

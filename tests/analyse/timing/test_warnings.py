@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Analysis, Missing, Topic
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.measures import Missing, Topic
 from profiler.core.errors import Notice
 from profiler.report.notices import describe
 from profiler.run.model import CollectorStatus

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.model import Analysis, LineCost, Measure
+from profiler.analyse.comparison import SideRuns, compare
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.host import LineCost
+from profiler.analyse.model.measures import Measure
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Hunk, Round, SlowerLine, StepBlock
 from profiler.check.outputs.page import gate_report, gate_sections
 from profiler.diagnose.comparison import diagnose_comparison

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.finding import Confidence, FindingState, compare_findings
+from profiler.analyse.model.finding import Confidence, FindingState, compare_findings
 from profiler.check.causes import changed_first, counted_causes, worse_causes
 from profiler.check.counters.compare import compare, overall
 from profiler.check.diff import compare_texts

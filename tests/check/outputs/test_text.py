@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import profiler
-from profiler.analyse.finding import Confidence, Finding, RuleText
-from profiler.analyse.model import Analysis, Comparison, Measure, Side
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison, Side
+from profiler.analyse.model.finding import Confidence, Finding, RuleText
+from profiler.analyse.model.measures import Measure
 from profiler.check.causes import counted_causes, worse_causes
 from profiler.check.counters.compare import budget_warnings, compare, overall
 from profiler.check.counters.environment_key import key_differences, other_work
@@ -35,7 +37,7 @@ from profiler.check.outputs.text import sentence
 from profiler.check.outputs.write import render_markdown
 from profiler.check.speed.verdict import throughput
 from profiler.core.metrics import COUNTERS
-from profiler.diagnose.rules.copies import made_on_host
+from profiler.diagnose.rules.device import made_on_host
 from profiler.run.model import RunInfo, Site
 from tests.check.synthetic_rounds import exact
 from tests.fakes.counting import at, lines_of, one, two

@@ -10,48 +10,38 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, GainMethod, Place, RuleText
-from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner, Recurrence
-from profiler.analyse.ledger.cells import Period as LedgerPeriod
-from profiler.analyse.model import (
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.device import CallSite, DevicePart, HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model.finding import Confidence, Finding, GainMethod, Place, RuleText
+from profiler.analyse.model.host import (
     AFTER_OPTIMIZER,
-    MARKED_DATA,
-    Analysis,
-    BatchCurve,
-    CallSite,
-    DevicePart,
-    HostState,
-    IdleBlame,
-    InputPart,
     LibraryFunction,
     LineCost,
-    LoaderSettings,
-    LoaderUse,
-    Measure,
     OperatorLine,
     Period,
     Phase,
     Preparation,
-    RankActivity,
-    RankLedger,
-    SiteOrigin,
     SpikeLine,
     Spikes,
     Stage,
     StageCost,
     StageTime,
-    Straggler,
     TableGradient,
     ThreadActivity,
     ThreadState,
     UnmeasuredPeriod,
 )
+from profiler.analyse.model.input import MARKED_DATA, BatchCurve, InputPart, LoaderSettings, LoaderUse
+from profiler.analyse.model.ledger import MAIN, Cell, Ledger, Owner, Recurrence
+from profiler.analyse.model.ledger import Period as LedgerPeriod
+from profiler.analyse.model.measures import Measure
+from profiler.analyse.model.ranks import RankActivity, RankLedger, Straggler
 from profiler.core.errors import Notice
 from profiler.diagnose.board import Board, Rest
 from profiler.diagnose.findings import find, with_growth
 from profiler.diagnose.rule import Claim, StepCosts, exactly, largest_sites
-from profiler.diagnose.rules._frames import mostly_waits
-from profiler.diagnose.rules.copies import cure_of_copy, filled_on_device
+from profiler.diagnose.rules._lines import mostly_waits
+from profiler.diagnose.rules.device import cure_of_copy, filled_on_device
 from profiler.diagnose.rules.ranks import forward_before
 from profiler.diagnose.rules.reads import cure_of_read
 from profiler.report.finding_text import doubt_text, finding_sentence, finding_text, not_judged_text

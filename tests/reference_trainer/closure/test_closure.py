@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 import profiler
-from profiler.analyse.finding import Finding
+from profiler.analyse.model.finding import Finding
 from profiler.core.plugins import discover
 from reference_trainer.fixes import Fix
 from tests.reference_trainer.closure.record import BASE, RUNS, TRAINERS, Trainer, judged, recorded, rule_of

@@ -15,8 +15,8 @@ import pytest
 
 from profiler import marks
 from profiler.analyse.analysis import analyse
-from profiler.analyse.compare.comparability import SideRuns, find_mismatches
-from profiler.analyse.model import Mismatch
+from profiler.analyse.comparability import SideRuns, find_mismatches
+from profiler.analyse.model.comparison import Mismatch
 from profiler.run.load import load
 from profiler.run.model import Run
 from reference_trainer.lm.__main__ import main

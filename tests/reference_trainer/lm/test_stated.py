@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from profiler import marks
-from profiler.analyse.compare.comparability import SideRuns, compare_results
-from profiler.analyse.model import Analysis, ResultComparison
+from profiler.analyse.comparability import SideRuns, compare_results
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import ResultComparison
 from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import StatedResult

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.compare.comparison import compare
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, RuleText
+from profiler.analyse.comparison import compare
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, RuleText
 from profiler.report.notices import describe
 from reference_trainer.report.ladder import ITSELF, NO_RATIO, Ladder, LadderRow, measure_ladder
 from reference_trainer.report.ladder_plan import plan_ladder

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Ratio
+from profiler.analyse.model.comparison import Ratio
 from profiler.report import blocks
 from profiler.report.build import build_report
 from reference_trainer.report.ladder import Ladder

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Analysis, Series
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.measures import Series
 from profiler.report import blocks
 from profiler.report.build import build_report
 from tests.report import ladders, samples

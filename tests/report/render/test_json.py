@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged, RuleText
-from profiler.analyse.ledger.cells import Cell, Ledger, Owner, Period, Recurrence
-from profiler.analyse.model import Analysis, Comparison, HostState
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison
+from profiler.analyse.model.device import HostState
+from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, NotJudged, RuleText
+from profiler.analyse.model.ledger import Cell, Ledger, Owner, Period, Recurrence
 from profiler.core.errors import Notice
 from profiler.report.finding_text import FINDING_COLUMNS, finding_row
 from profiler.report.render.json import (
@@ -109,13 +111,14 @@ def test_keys_are_the_fields_and_those_that_the_page_explains(results: Analysis 
 
 
 def test_fields_that_are_left_out_exist() -> None:
-    from profiler.analyse import finding, model
-    from profiler.analyse.ledger import cells
+    from profiler.analyse.model import analysis, comparison, device, finding, host, ledger, ranks
     from profiler.run import model as run
+
+    modules = (analysis, comparison, device, finding, host, ledger, ranks, run)
 
     for name in LEFT_OUT:
         kind, _, field = name.partition(".")
-        classes = [getattr(module, kind) for module in (model, finding, cells, run) if hasattr(module, kind)]
+        classes = [getattr(module, kind) for module in modules if hasattr(module, kind)]
         assert any(field == each.name for each in dataclasses.fields(classes[0])), name
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from profiler.analyse.finding import Finding, FindingChange
-from profiler.analyse.model import Analysis, Comparison
+from profiler.analyse.model.analysis import Analysis
+from profiler.analyse.model.comparison import Comparison
+from profiler.analyse.model.finding import Finding, FindingChange
 from profiler.report.render.json import WORDS
 from tests.fakes.programs import ROOT
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from profiler.analyse.model import LineCost
+from profiler.analyse.model.host import LineCost
 from profiler.report import blocks
 from profiler.report.build import build_report
 from profiler.report.render import console, html, markdown

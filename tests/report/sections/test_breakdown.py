@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import profiler
-from profiler.analyse.model import InputPart
+from profiler.analyse.model.input import InputPart
 from profiler.report.blocks import Cell, Table
 from profiler.report.build import build_report
 from profiler.report.sections import breakdown

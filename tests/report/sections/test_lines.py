@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import LineCost
+from profiler.analyse.model.host import LineCost
 from profiler.report.blocks import Table
 from profiler.report.sections import lines
 from profiler.run.model import Site

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 from profiler.run.filter import filter_trace
-from profiler.run.ingest.run_trace import read_traced
+from profiler.run.ingest.kineto import read_traced
 from profiler.run.model import Traced
 from tests.run.ingest.made_up import event, written
 from tests.run.ingest.test_attached import DAY, EVENTS, FACT, MAIN, MS, PID, recorded

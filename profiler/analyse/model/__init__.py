@@ -1,0 +1,1 @@
+"""Defines the results of analysing recorded runs, as frozen dataclasses by topic."""
