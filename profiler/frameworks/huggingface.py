@@ -13,18 +13,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from profiler import marks
-from profiler.frameworks.meter import (
-    CHECKPOINT,
-    DATA,
-    EVALUATION,
-    LOG,
-    OPTIMIZER,
-    OTHER,
-    TRAINING,
-    Meter,
-    count_flops,
-    known_peak,
-)
+from profiler.frameworks.meter import FLOPS, Meter, Phase, count_flops, known_peak
 
 _HALF = ("torch.bfloat16", "torch.float16")
 
@@ -43,7 +32,7 @@ class ProfilerCallback(TrainerCallback):
         self._stated = flops_per_token, peak_flops
         self._meter = Meter(None, None)
         self._is_training = self._is_evaluating = self._has_values = False
-        self._until_log = OTHER
+        self._until_log = Phase.OTHER
         """The phase in which the program is if it logs now."""
         self._logged = 0, 0.0, 0.0
         """Steps, operations and tokens that the Trainer had counted when it logged last."""
@@ -67,61 +56,59 @@ class ProfilerCallback(TrainerCallback):
         flops, peak = self._stated
         self._flops_of_token = 0.0
         if getattr(model, "main_input_name", "") == "input_ids" and hasattr(model, "num_parameters"):
-            self._flops_of_token = 6.0 * model.num_parameters(exclude_embeddings=True)
+            self._flops_of_token = FLOPS * model.num_parameters(exclude_embeddings=True)
         if flops is None and model is not None:
             flops = self._flops_of_token or count_flops(model)
         self._meter = Meter(flops, peak or known_peak(half=half), args.world_size * max(1, args.n_gpu))
         self._logged = state.global_step, state.total_flos, state.num_input_tokens_seen
-        self._is_training, self._is_evaluating, self._until_log = True, False, OTHER
+        self._is_training, self._is_evaluating, self._until_log = True, False, Phase.OTHER
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._is_training = False
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._passed(OTHER)
+        self._passed(Phase.OTHER)
         marks.gauge("epoch", int(state.epoch or 0))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._passed(DATA)
-        self._is_evaluating, self._until_log = False, TRAINING
+        self._passed(Phase.EVALUATION if self._is_evaluating else Phase.DATA)
+        self._is_evaluating, self._until_log = False, Phase.MODEL
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._passed(TRAINING)
-        self._until_log = OPTIMIZER
+        self._passed(Phase.MODEL)
+        self._until_log = Phase.OPTIMIZER
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._passed(OPTIMIZER)
-        self._until_log = LOG
+        self._passed(Phase.OPTIMIZER)
+        self._until_log = Phase.LOG
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._passed(OTHER)
-        self._until_log = LOG
+        self._passed(Phase.OTHER)
+        self._until_log = Phase.LOG
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._passed(EVALUATION)
-        self._is_evaluating = True
+        self._is_evaluating = True  # since the last event
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._passed(EVALUATION)
+        self._passed(Phase.EVALUATION)
         self._is_evaluating = False
 
-    def on_predict(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._passed(EVALUATION)
-        self._is_evaluating = False
+    on_predict = on_evaluate
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._passed(CHECKPOINT)
+        self._passed(Phase.CHECKPOINT)
 
     def on_log(self, args: Any, state: Any, control: Any, *, logs: Any = None, **_: Any) -> None:
         self.add_values(args, state, logs)
         self._has_values = False
-        self._passed(EVALUATION if self._is_evaluating else LOG)
+        if not self._is_evaluating:
+            self._passed(Phase.LOG)
 
     def add_values(self, args: Any, state: Any, logs: Any) -> None:
         """Add throughput and phases to the training's own log, once, in the process that logs."""
-        if self._has_values:
+        if self._has_values or self._is_evaluating:
             return
-        self._passed(EVALUATION if self._is_evaluating else self._until_log)
+        self._passed(self._until_log)
         self._has_values = True
         if not self._is_training or not logs or "loss" not in logs:
             return

@@ -18,27 +18,15 @@ except ModuleNotFoundError:  # the same under its older name
     from pytorch_lightning.profilers import Profiler
 
 from profiler import marks
-from profiler.frameworks.meter import (
-    CHECKPOINT,
-    DATA,
-    EVALUATION,
-    LOG,
-    OPTIMIZER,
-    OTHER,
-    TRAINING,
-    Meter,
-    count_batch,
-    count_flops,
-    known_peak,
-)
+from profiler.frameworks.meter import Meter, Phase, count_batch, count_flops, known_peak
 
 _PHASES: Final = (
-    ("save_checkpoint", CHECKPOINT),
-    ("[_EvaluationLoop]", EVALUATION),
-    ("train_dataloader_next", DATA),
-    (".training_step", TRAINING),
-    (".backward", TRAINING),
-    ("optimizer_step", OPTIMIZER),
+    ("save_checkpoint", Phase.CHECKPOINT),
+    ("[_EvaluationLoop]", Phase.EVALUATION),
+    ("train_dataloader_next", Phase.DATA),
+    (".training_step", Phase.MODEL),
+    (".backward", Phase.MODEL),
+    ("optimizer_step", Phase.OPTIMIZER),
 )
 """Parts of the names of Lightning's actions, and what they are. Of nested actions the innermost counts: an optimizer's
 step contains forward and backward."""
@@ -109,14 +97,14 @@ class ProfilerCallback(Callback):
         step, often = trainer.global_step, trainer.log_every_n_steps
         if not often or step // often == self._logged // often:
             return
-        self._meter.passed(OTHER)
+        self._meter.passed(Phase.OTHER)
         ranks = trainer.world_size
         values = self._meter.values(step - self._logged, tokens=self._tokens * ranks, samples=self._samples * ranks)
         self._logged, self._tokens, self._samples = step, 0, 0
         if trainer.is_global_zero:
             for logger in trainer.loggers:
                 logger.log_metrics(values, step=step - 1)  # Lightning numbers its steps from 0
-        self._meter.passed(LOG)
+        self._meter.passed(Phase.LOG)
 
 
 class _Actions(Profiler):
@@ -129,7 +117,9 @@ class _Actions(Profiler):
         super().__init__()
         self.own = own
         self._meter = meter
-        self._open = [OTHER]
+        self._phase = Phase.OTHER
+        self._open = [Phase.OTHER]
+        """The phases of the open actions."""
         self._known: dict[str, tuple[str, str]] = {}
         """Name of an action -> its phase, or an empty text, and the hook that has run when it stops."""
         self._is_evaluating = False
@@ -138,32 +128,35 @@ class _Actions(Profiler):
 
     def start(self, action_name: str) -> None:
         phase, _ = self._known.get(action_name) or self._learn(action_name)
-        if phase or self._is_logging:
-            self._passed()
         self._open.append(phase or self._open[-1])
+        self._is_logging = False
+        self._change()
         self.own.start(action_name)
 
     def stop(self, action_name: str) -> None:
         self.own.stop(action_name)
-        phase, hook = self._known.get(action_name) or self._learn(action_name)
-        if phase or hook:
-            self._passed()
         if len(self._open) > 1:
             self._open.pop()
+        _, hook = self._known.get(action_name) or self._learn(action_name)
         if hook:
             self._is_logging = hook == "on_train_batch_end"
             self._is_evaluating = hook in ("on_validation_model_eval", "on_validation_start")
+        self._change()
+
+    def _change(self) -> None:
+        """End the phase if another one begins now."""
+        phase = Phase.LOG if self._is_logging else self._open[-1]
+        if self._is_evaluating and phase != Phase.CHECKPOINT:
+            phase = Phase.EVALUATION
+        if phase != self._phase:
+            self._meter.passed(self._phase)
+            self._phase = phase
 
     def _learn(self, action_name: str) -> tuple[str, str]:
         phase = next((phase for part, phase in _PHASES if part in action_name), "")
         hooks = (hook for owner, hook in _HOOKS if action_name.startswith(owner) and action_name.endswith(hook))
         known = self._known[action_name] = phase, next(hooks, "")
         return known
-
-    def _passed(self) -> None:
-        phase = LOG if self._is_logging else self._open[-1]
-        self._meter.passed(EVALUATION if self._is_evaluating and phase != CHECKPOINT else phase)
-        self._is_logging = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["own"], name)

@@ -6,17 +6,30 @@ Times are those of the host: a GPU may work on while the host is in the next pha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 from profiler import marks
 
-EVALUATION, CHECKPOINT, LOG = "evaluation", "checkpoint", "log"
-DATA, TRAINING, OPTIMIZER, OTHER = "data", "forward and backward", "optimizer", "other"
-_MARKED: Final = (EVALUATION, CHECKPOINT, LOG)
+
+class Phase(StrEnum):
+    """What a training program does."""
+
+    DATA = "data"
+    MODEL = "forward and backward"
+    OPTIMIZER = "optimizer"
+    LOG = "log"
+    EVALUATION = "evaluation"
+    CHECKPOINT = "checkpoint"
+    TRAINING = "training"  # data, model and optimizer, where nothing tells them apart
+    OTHER = "other"
+
+
+_MARKED: Final = (Phase.EVALUATION, Phase.CHECKPOINT, Phase.LOG)
 """Phases that become regions of a recording; its hooks record the others."""
-_APART: Final = (EVALUATION, CHECKPOINT)
+_APART: Final = (Phase.EVALUATION, Phase.CHECKPOINT)
 """Phases whose time is no part of the throughput."""
-_FLOPS: Final = 6
+FLOPS: Final = 6
 """Operations per parameter and token: 2 forward and 4 backward (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
 Attention is not counted, and neither is what is computed a second time."""
 
@@ -72,7 +85,9 @@ class Meter:
         training = sum(ns for phase, ns in self._phases.items() if phase not in _APART) / 1e9
         if steps <= 0 or training <= 0:
             return {}
-        values = {f"profiler/{unit}_per_second": count / training for unit, count in _counted(tokens, samples)}
+        values = {}
+        if tokens or samples:
+            values[f"profiler/{'tokens' if tokens else 'samples'}_per_second"] = (tokens or samples) / training
         if tokens and self.flops_per_token and self.peak_flops:
             flops = tokens * self.flops_per_token / training
             values["profiler/mfu"] = flops / (self.peak_flops * self.devices)
@@ -82,17 +97,13 @@ class Meter:
         return values
 
 
-def _counted(tokens: float, samples: float) -> list[tuple[str, float]]:
-    return [("tokens", tokens)] if tokens else [("samples", samples)] if samples else []
-
-
 def count_flops(model: Any) -> float | None:
     """Return six operations for each parameter outside of embeddings; None for a model without such parameters."""
     from torch.nn import Embedding
 
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, Embedding)}
     count = sum(each.numel() for each in model.parameters() if id(each) not in embeddings)
-    return float(_FLOPS * count) or None
+    return float(FLOPS * count) or None
 
 
 def known_peak(*, half: bool) -> float | None:

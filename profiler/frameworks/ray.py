@@ -1,15 +1,10 @@
 """Helps a training loop on Ray Train to report its throughput.
 
-    from profiler.frameworks.ray import Reporter
-
-    def train_loop_per_worker(config):
-        ...
-        reporter = Reporter(model)
-        for number, batch in enumerate(loader):
-            train(batch)
-            reporter.step(tokens=batch.numel())
-            if number % 100 == 99:
-                reporter.report({"loss": loss.item()})      # instead of ray.train.report
+    reporter = Reporter(model)
+    for batch in loader:
+        loss = train(batch)
+        reporter.step(tokens=batch.numel())
+        reporter.report({"loss": loss})      # instead of ray.train.report
 
 A loop that Hugging Face's Trainer or Lightning drives on Ray takes the callback of that library.
 """
@@ -22,7 +17,7 @@ from typing import Any
 
 import ray.train
 
-from profiler.frameworks.meter import CHECKPOINT, LOG, TRAINING, Meter, count_flops, known_peak
+from profiler.frameworks.meter import Meter, Phase, count_flops, known_peak
 
 
 class Reporter:
@@ -54,7 +49,7 @@ class Reporter:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Name what runs inside: `evaluation` or `checkpoint`, which are no part of the throughput, or another name."""
-        self._meter.passed(TRAINING)
+        self._meter.passed(Phase.TRAINING)
         try:
             yield
         finally:
@@ -65,9 +60,9 @@ class Reporter:
 
         Every worker must call this, as it must call `ray.train.report`; Ray keeps the metrics of rank 0.
         """
-        self._meter.passed(TRAINING)
+        self._meter.passed(Phase.TRAINING)
         devices = self._meter.devices
         values = self._meter.values(self._steps, tokens=self._tokens * devices, samples=self._samples * devices)
         self._steps = self._tokens = self._samples = 0
         ray.train.report({**metrics, **values}, checkpoint=checkpoint, **options)
-        self._meter.passed(LOG if checkpoint is None else CHECKPOINT)
+        self._meter.passed(Phase.LOG if checkpoint is None else Phase.CHECKPOINT)
