@@ -66,13 +66,10 @@ class ProfilerCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._is_training = False
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._passed(Phase.OTHER)
-        marks.gauge("epoch", int(state.epoch or 0))
-
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._passed(Phase.EVALUATION if self._is_evaluating else Phase.DATA)
         self._is_evaluating, self._until_log = False, Phase.MODEL
+        marks.gauge("epoch", int(state.epoch or 0))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._passed(Phase.MODEL)
@@ -120,9 +117,8 @@ class ProfilerCallback(TrainerCallback):
         batch = (state.train_batch_size or 0) * args.gradient_accumulation_steps * args.world_size
         values = self._meter.values(steps, tokens=tokens, samples=steps * batch)
         if state.is_world_process_zero:
-            logs.update(values)
-            if state.log_history:
-                state.log_history[-1].update(values)
+            for log in (logs, *state.log_history[-1:]):
+                log.update(values)
 
     def _passed(self, phase: str) -> None:
         if self._is_training:

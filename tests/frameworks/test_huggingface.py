@@ -152,6 +152,9 @@ def test_a_recording_has_the_marks(recorded: Callable[[], Any], tmp_path: Path) 
     trainer = make_trainer(tmp_path / "a", Tracker())
     ProfilerCallback.add_to(trainer)
     trainer.train()
+    recorder = marks.recorder()
+    assert recorder is not None
+    assert recorder.gauges["epoch"] == 1
     run = recorded()
     regions = Counter(run.names[number] for number in run.regions["name"])
     assert regions["checkpoint"] == STEPS // 3

@@ -173,6 +173,9 @@ def test_a_recording_has_the_marks(recorded: Callable[[], Any], tmp_path: Path) 
     callbacks = [ModelCheckpoint(tmp_path, every_n_train_steps=3), ProfilerCallback()]
     trainer = lightning.Trainer(**options(tmp_path, Tracker(), callbacks=callbacks, num_sanity_val_steps=0))
     trainer.fit(make_model(), make_loader(), make_loader())
+    recorder = marks.recorder()
+    assert recorder is not None
+    assert recorder.gauges["epoch"] == 0
     run = recorded()
     regions = Counter(run.names[number] for number in run.regions["name"])
     assert regions["checkpoint"] == STEPS // 3
