@@ -114,8 +114,8 @@ class _Actions(Profiler):
         super().__init__()
         self.own = own
         self._meter = meter
-        self._phase = Phase.OTHER
-        self._open = [Phase.OTHER]
+        self._phase: str = Phase.OTHER
+        self._open: list[str] = [Phase.OTHER]
         """The phases of the open actions."""
         self._known: dict[str, tuple[str, str]] = {}
         """Name of an action -> its phase, or an empty text, and the hook that has run when it stops."""
