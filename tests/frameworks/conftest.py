@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,17 @@ import pytest
 from profiler import marks
 from profiler.run import store
 from profiler.run.load import load
+from tests.frameworks.examples import CLOCK, Clock, refuse
 from tests.recorded.directories import info
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the marks, at 0. Nothing may open a connection."""
+    CLOCK.ns = 0
+    monkeypatch.setattr(marks, "now", CLOCK)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    return CLOCK
 
 
 @pytest.fixture

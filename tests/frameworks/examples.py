@@ -9,6 +9,9 @@ from tests.fakes.programs import ROOT
 
 MS = 1_000_000
 VALUE = "profiler/"
+BATCH, STEPS = 4, 6
+DATA_MS, TRAIN_MS, EVALUATE_MS, SAVE_MS, LOG_MS = 1, 10, 1_000, 5_000, 2
+"""What takes how long on the clock: a batch of data, a pass, an evaluation, a checkpoint, a log."""
 
 
 class Clock:
@@ -22,6 +25,9 @@ class Clock:
 
     def pass_ms(self, ms: float) -> None:
         self.ns += round(ms * MS)
+
+
+CLOCK = Clock()
 
 
 def run_example(heading: str, **names: Any) -> dict[str, Any]:

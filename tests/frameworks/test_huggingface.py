@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,88 +11,43 @@ from typing import Any
 import pytest
 
 from profiler import marks
-from tests.frameworks.examples import VALUE, Clock, refuse, run_example
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("accelerate", reason="accelerate is not installed, which the Trainer needs")
-
-from profiler.frameworks.huggingface import ProfilerCallback  # noqa: E402
-
-WORDS, LENGTH, BATCH, STEPS = 32, 8, 4, 6
-ROWS = 5 * BATCH
-"""Five batches in an epoch: with two batches for a step, its third step has only one."""
-DATA_MS, TRAIN_MS, EVALUATE_MS, SAVE_MS, LOG_MS = 1, 10, 1_000, 5_000, 2
-
-
-class Model(transformers.GPT2LMHeadModel):
-    """A tiny GPT-2 whose calls take time of the test's clock."""
-
-    clock = Clock()
-
-    def forward(self, input_ids: Any = None, labels: Any = None, **options: Any) -> Any:
-        self.clock.pass_ms(TRAIN_MS if self.training else EVALUATE_MS)
-        return super().forward(input_ids, labels=labels, **options)
-
-
-class Tracker(transformers.TrainerCallback):
-    """Keeps what a tracker would get; logging and checkpoints take time."""
-
-    def __init__(self) -> None:
-        self.logs: list[dict[str, float]] = []
-
-    def on_log(self, args: Any, state: Any, control: Any, *, logs: Any, **_: Any) -> None:
-        self.logs.append({**logs, "step": state.global_step})
-        Model.clock.pass_ms(LOG_MS)
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        Model.clock.pass_ms(SAVE_MS)
-
-
-def make_trainer(folder: Path, tracker: Tracker, **options: Any) -> Any:
-    transformers.set_seed(0)
-    shape = {"n_positions": LENGTH, "n_embd": 8, "n_layer": 1, "n_head": 1, "bos_token_id": None, "eos_token_id": None}
-    given: dict[str, Any] = {
-        "max_steps": STEPS, "gradient_accumulation_steps": 2, "logging_steps": 1, "save_strategy": "steps",
-        "save_steps": 3, "eval_strategy": "steps", "eval_steps": 2, "report_to": [], **options,
-    }  # fmt: skip
-    arguments = transformers.TrainingArguments(
-        str(folder), per_device_train_batch_size=BATCH, per_device_eval_batch_size=ROWS, use_cpu=True,
-        disable_tqdm=True, **given,
-    )  # fmt: skip
-    ids = torch.arange(ROWS * LENGTH).reshape(ROWS, LENGTH) % WORDS
-    data = [{"input_ids": row, "labels": row} for row in ids]
-
-    def collate(rows: list[Any]) -> Any:
-        Model.clock.pass_ms(DATA_MS)
-        return transformers.default_data_collator(rows)
-
-    return transformers.Trainer(
-        Model(transformers.GPT2Config(vocab_size=WORDS, **shape)), arguments, collate, data, data, callbacks=[tracker]
-    )
+from tests.frameworks.examples import (
+    BATCH,
+    DATA_MS,
+    EVALUATE_MS,
+    LOG_MS,
+    SAVE_MS,
+    STEPS,
+    TRAIN_MS,
+    VALUE,
+    Clock,
+    run_example,
+)  # fmt: skip
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    Model.clock = Clock()
-    monkeypatch.setattr(marks, "now", Model.clock)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    return Model.clock
+def tiny() -> Any:
+    """The tiny Trainer. Its libraries are imported here, because that takes seconds."""
+    for library in ("torch", "transformers", "accelerate"):
+        pytest.importorskip(library, reason=f"{library} is not installed")
+    from tests.frameworks import tiny_trainer
+
+    return tiny_trainer
 
 
-def of_training(tracker: Tracker) -> list[dict[str, float]]:
+def of_training(tracker: Any) -> list[dict[str, float]]:
     return [log for log in tracker.logs if "loss" in log]
 
 
-def test_the_training_is_the_same_and_its_tracker_gets_the_values(clock: Clock, tmp_path: Path) -> None:
-    plain, tracker = Tracker(), Tracker()
-    without = make_trainer(tmp_path / "a", plain)
+def test_the_training_is_the_same_and_its_tracker_gets_the_values(tiny: Any, clock: Clock, tmp_path: Path) -> None:
+    plain, tracker = tiny.Tracker(), tiny.Tracker()
+    without = tiny.make_trainer(tmp_path / "a", plain)
     without.train()
-    trainer = make_trainer(tmp_path / "b", tracker)
-    ProfilerCallback.add_to(trainer, peak_flops=1e9)
+    trainer = tiny.make_trainer(tmp_path / "b", tracker)
+    tiny.ProfilerCallback.add_to(trainer, peak_flops=1e9)
     trainer.train()
     for name, weights in without.model.state_dict().items():
-        assert torch.equal(weights, trainer.model.state_dict()[name]), name
+        assert tiny.torch.equal(weights, trainer.model.state_dict()[name]), name
     kept = [{name: value for name, value in log.items() if not name.startswith(VALUE)} for log in tracker.logs]
     times = {"train_runtime", "eval_runtime"}
     assert [log.keys() for log in kept] == [log.keys() for log in plain.logs]
@@ -104,7 +58,7 @@ def test_the_training_is_the_same_and_its_tracker_gets_the_values(clock: Clock, 
     assert [log["step"] for log in logs] == [1, 2, 3, 4, 5, 6]
     for log, batches, loaded in zip(logs, (2, 2, 1) * 2, (3, 2, 0) * 2, strict=True):  # accelerate loads one ahead
         training = (batches * TRAIN_MS + loaded * DATA_MS + LOG_MS * (log["step"] > 1)) / 1e3
-        assert log["profiler/tokens_per_second"] == pytest.approx(batches * BATCH * LENGTH / training)
+        assert log["profiler/tokens_per_second"] == pytest.approx(batches * BATCH * tiny.LENGTH / training)
         assert log["profiler/ms_forward_and_backward"] == pytest.approx(batches * TRAIN_MS)
         assert log["profiler/ms_data"] == pytest.approx(loaded * DATA_MS)
         flops = 6 * trainer.model.num_parameters(exclude_embeddings=True)
@@ -117,12 +71,12 @@ def test_the_training_is_the_same_and_its_tracker_gets_the_values(clock: Clock, 
     assert [log["profiler/mfu"] for log in history] == [log["profiler/mfu"] for log in logs]
 
 
-def test_the_example_and_a_log_of_several_steps(clock: Clock, tmp_path: Path) -> None:
-    tracker = Tracker()
-    made = make_trainer(tmp_path, tracker, logging_steps=3, eval_strategy="no", save_strategy="no")
+def test_the_example_and_a_log_of_several_steps(tiny: Any, clock: Clock, tmp_path: Path) -> None:
+    tracker = tiny.Tracker()
+    made = tiny.make_trainer(tmp_path, tracker, logging_steps=3, eval_strategy="no", save_strategy="no")
     names = {"Trainer": lambda **_: made, "model": None, "arguments": None, "data": None}
     run_example("Hugging Face", **names)
-    tokens = 5 * BATCH * LENGTH
+    tokens = 5 * BATCH * tiny.LENGTH
     for log, logged in zip(of_training(tracker), (0, LOG_MS), strict=True):
         training = (5 * (DATA_MS + TRAIN_MS) + logged) / 1e3
         assert log["profiler/tokens_per_second"] == pytest.approx(tokens / training)
@@ -130,14 +84,14 @@ def test_the_example_and_a_log_of_several_steps(clock: Clock, tmp_path: Path) ->
         assert "profiler/mfu" not in log, "the peak of this device is not known"
 
 
-def test_other_ranks_do_not_log() -> None:
+def test_other_ranks_do_not_log(tiny: Any) -> None:
     arguments = SimpleNamespace(bf16=False, fp16=False, world_size=2, n_gpu=0, gradient_accumulation_steps=1)
     state = SimpleNamespace(
         global_step=0, total_flos=0.0, num_input_tokens_seen=0, train_batch_size=4, epoch=0.0, log_history=[{}],
         is_world_process_zero=False,
     )  # fmt: skip
     for is_first in (False, True):
-        state.is_world_process_zero, state.global_step, callback = is_first, 0, ProfilerCallback()
+        state.is_world_process_zero, state.global_step, callback = is_first, 0, tiny.ProfilerCallback()
         logs = {"loss": 1.0}
         callback.on_train_begin(arguments, state, None)
         callback.on_step_begin(arguments, state, None)
@@ -148,9 +102,9 @@ def test_other_ranks_do_not_log() -> None:
         assert ("profiler/samples_per_second" in state.log_history[-1]) == is_first
 
 
-def test_a_recording_has_the_marks(recorded: Callable[[], Any], tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path / "a", Tracker())
-    ProfilerCallback.add_to(trainer)
+def test_a_recording_has_the_marks(tiny: Any, recorded: Callable[[], Any], tmp_path: Path) -> None:
+    trainer = tiny.make_trainer(tmp_path / "a", tiny.Tracker())
+    tiny.ProfilerCallback.add_to(trainer)
     trainer.train()
     recorder = marks.recorder()
     assert recorder is not None
@@ -166,15 +120,15 @@ def test_a_recording_has_the_marks(recorded: Callable[[], Any], tmp_path: Path) 
 
 @pytest.mark.parametrize("tool", ["tensorboard", "wandb"])
 def test_a_tracker_of_the_trainer_has_the_values(
-    tool: str, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Any, tool: str, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(tool, reason=f"{tool} is not installed")
     monkeypatch.undo()  # W&B's own process is reached by a socket
     for name, value in (("WANDB_MODE", "offline"), ("WANDB_DIR", str(tmp_path)), ("WANDB_SILENT", "true")):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
-    trainer = make_trainer(tmp_path, Tracker(), report_to=[tool])
-    ProfilerCallback.add_to(trainer, peak_flops=1e9)
+    trainer = tiny.make_trainer(tmp_path, tiny.Tracker(), report_to=[tool])
+    tiny.ProfilerCallback.add_to(trainer, peak_flops=1e9)
     trainer.train()
     logged = [log["profiler/mfu"] for log in trainer.state.log_history if "loss" in log]
     if tool == "wandb":

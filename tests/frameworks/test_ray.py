@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from profiler import marks
 from tests.frameworks.examples import VALUE, Clock, run_example
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_TRAIN_V2_ENABLED="1")  # Ray reads these when it is imported
-pytest.importorskip("ray.train", reason="Ray is not installed")
-
-import ray.train  # noqa: E402
-
-from profiler import marks  # noqa: E402
-from profiler.frameworks.ray import Reporter  # noqa: E402
 
 TRAIN_MS, EVALUATE_MS, SAVE_MS, REPORT_MS = 10, 1_000, 5_000, 2
 
@@ -29,8 +20,8 @@ class Worker:
         self.clock = Clock()
         self.reports: list[tuple[dict[str, Any], Any]] = []
         monkeypatch.setattr(marks, "now", self.clock)
-        monkeypatch.setattr(ray.train, "get_context", lambda: self)
-        monkeypatch.setattr(ray.train, "report", self._report)
+        monkeypatch.setattr("ray.train.get_context", lambda: self)
+        monkeypatch.setattr("ray.train.report", self._report)
 
     def get_world_size(self) -> int:
         return 2
@@ -41,11 +32,22 @@ class Worker:
 
 
 @pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module. Ray reads these variables when it is imported, which takes seconds."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "1")
+    pytest.importorskip("ray.train", reason="Ray is not installed")
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.fixture
+def worker(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Worker:
     return Worker(monkeypatch)
 
 
-def test_a_report_has_the_values(worker: Worker) -> None:
+def test_a_report_has_the_values(torch: Any, worker: Worker) -> None:
+    from profiler.frameworks.ray import Reporter
+
     reporter = Reporter(torch.nn.Linear(9, 1, bias=False), peak_flops=1e6)
     for checkpoint in (None, "checkpoint", None):
         for _ in range(2):
@@ -64,7 +66,7 @@ def test_a_report_has_the_values(worker: Worker) -> None:
     assert worker.reports[2][0]["profiler/ms_checkpoint"] == pytest.approx(SAVE_MS / 2)
 
 
-def test_the_example(worker: Worker) -> None:
+def test_the_example(torch: Any, worker: Worker) -> None:
     def train(batch: Any) -> float:
         worker.clock.pass_ms(TRAIN_MS)
         return 1.0
@@ -76,10 +78,12 @@ def test_the_example(worker: Worker) -> None:
 
 
 @pytest.mark.slow
-def test_a_loop_of_ray_train(tmp_path: Path) -> None:
+def test_a_loop_of_ray_train(torch: Any, tmp_path: Path) -> None:
     """Ray's local mode (no workers) runs the loop in this process."""
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
+
+    from profiler.frameworks.ray import Reporter
 
     def loop(_: Any) -> None:
         reporter = Reporter(torch.nn.Linear(8, 1), peak_flops=1e6)
