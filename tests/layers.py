@@ -172,6 +172,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
     ),
     "profiler.marks": ("profiler.agent.clocks", "profiler.agent.recorder", "profiler.run.tables"),
+    "profiler.frameworks": ("profiler.marks",),
     "profiler.agent": ("profiler.run.tables", "profiler.core.plugins", "profiler.core.errors", "profiler.core.syntax"),
     "profiler.agent.hooks": (
         "profiler.agent",
@@ -207,7 +208,10 @@ PLACES: dict[str, tuple[str, ...]] = {
     "psutil": ("profiler.record.collectors",),
     "pynvml": ("profiler.record.collectors",),
     "py_spy": ("profiler.record.collectors",),
-    "torch": ("profiler.agent.hooks", "profiler.exact", "reference_trainer"),
+    "torch": ("profiler.agent.hooks", "profiler.exact", "profiler.frameworks.meter", "reference_trainer"),
+    "transformers": ("profiler.frameworks.huggingface",),
+    "lightning": ("profiler.frameworks.lightning",),
+    "ray": ("profiler.frameworks.ray", "reference_trainer.ssm"),
     "pandas": ("profiler.run.frames",),
 }
 STANDARD_LIBRARY_ONLY = (

@@ -99,8 +99,8 @@ def stage_spans(stacks: Stacks, window: Window) -> StageSpans:
 
 
 def _spans_without_training(stacks: Stacks, window: Window) -> tuple[Intervals, Intervals]:
-    """Return the intervals of evaluation mode or of a loader's batches without gradients, and other long stretches
-    without gradients."""
+    """Return the intervals of evaluations, and other long stretches without gradients. The program marks evaluations, or
+    evaluation mode or a loader's batches without gradients show them."""
     run = stacks.run
     rows = thread_rows(run.stages, window)
     rows = rows[np.argsort(rows["begin"], kind="stable")]
@@ -117,6 +117,8 @@ def _spans_without_training(stacks: Stacks, window: Window) -> tuple[Intervals, 
         np.searchsorted(trained, end) == np.searchsorted(trained, begin)
     )
     certain.append((begin[with_batches], end[with_batches]))
+    marked = named_rows(run, thread_rows(run.regions, window), Stage.EVALUATION)
+    certain.append((times(marked["begin"]), times(marked["end"])))
     evaluations = union(*(np.concatenate(part) for part in zip(*certain, strict=True)))
     inside = covered_within(evaluations, begin, end) > 0
     stretches = _long_stretches(plain[~inside], trained, window)

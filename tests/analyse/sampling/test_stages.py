@@ -28,7 +28,7 @@ Event = tuple[StageKind, float, float | None]
 LOOP = "train.py:50:main"
 
 
-def build(*events: Event, batches: tuple[float, ...] = (), name: str = "") -> Run:
+def build(*events: Event, batches: tuple[float, ...] = (), name: str = "", marked: tuple[int, ...] = ()) -> Run:
     """Steps of 10 ms from 10 ms on, with what hooks saw of stages (ms), and a stack for each block in function `name`.
 
     The first boundary is at 10 ms, and a backward pass comes 3 ms before each.
@@ -41,6 +41,8 @@ def build(*events: Event, batches: tuple[float, ...] = (), name: str = "") -> Ru
         builder.stack([LOOP, "model.py:3:forward"], (number * 10 + 6) * MS, (number * 10 + 10) * MS)
     for time in batches:
         builder.boundary(round(time * MS), BoundaryKind.LOADER, name="DataLoader")
+    if marked:
+        builder.region("evaluation", *(time * MS for time in marked))
     for kind, begin, end in events:
         passes = int(begin + 3) // 10
         begin_ns, end_ns = round(begin * MS), None if end is None else round(end * MS)
@@ -82,6 +84,10 @@ def test_evaluation_mode(events: list[Event], expected: list[tuple[float, float]
 
 def test_batches_without_gradients_are_an_evaluation() -> None:
     assert spans(build((NO_GRAD, 32, 36), batches=(12, 33, 34, 42))) == {"evaluation": [(32, 36)]}
+
+
+def test_a_region_of_that_name_is_an_evaluation() -> None:
+    assert spans(build(marked=(32, 36))) == {"evaluation": [(32, 36)]}
 
 
 @pytest.mark.parametrize(
