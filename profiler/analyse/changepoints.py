@@ -1,13 +1,14 @@
 """Finds change points of a noisy series by a rank test at every position, in intervals of every length.
 
-The statistic of a position is the standardised rank sum of what comes before it within an interval (Mann-Whitney), as
-in Hawkins and Deng, "A Nonparametric Change-Point Control Chart", Journal of Quality Technology 42 (2010). The
-intervals are those of seeded binary segmentation (Kovacs, Buhlmann, Li and Munk, Biometrika 110, 2023), of which the
-shortest that shows a change is taken (Baranowski, Chen and Fryzlewicz, "Narrowest-over-threshold detection", JRSS B 81,
-2019), so that a rise that was soon reverted is found too. Significance comes from permutations of the series, of the
+The statistic of a position is the standardised rank sum of the values before it within an interval (Mann-Whitney), as
+in Hawkins and Deng, "A Nonparametric Change-Point Control Chart", Journal of Quality Technology 42 (2010). Seeded
+binary segmentation gives the intervals (Kovacs, Buhlmann, Li and Munk, Biometrika 110, 2023). The shortest interval
+that shows a change is taken, so that a rise that was soon reverted is found too (Baranowski, Chen and Fryzlewicz,
+"Narrowest-over-threshold detection", JRSS B 81, 2019). Significance comes from permutations of the series, by the
 largest statistic over all intervals and positions: no distribution is assumed. Neighbouring results of one machine are
-correlated: a statistic is divided by what a first-order autocorrelation within its interval does to the standard error
-of a mean, sqrt((1+r)/(1-r)) (Bartlett, Journal of the Royal Statistical Society, Supplement 8, 1946).
+correlated. So a statistic is divided by the factor by which a first-order autocorrelation within its interval raises
+the standard error of a mean, sqrt((1+r)/(1-r)) (Bartlett, Journal of the Royal Statistical Society, Supplement 8,
+1946).
 """
 
 from __future__ import annotations

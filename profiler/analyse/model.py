@@ -291,7 +291,7 @@ class OperatorLine:
 
 @dataclass(frozen=True, slots=True)
 class TableGradient:
-    """The gradient of a table, such as that of an embedding, whose rows a line looks up."""
+    """The gradient of a table, such as an embedding. A line looks up rows of the table."""
 
     site: Site | None
     """The line that looks the rows up; None: a library does so by itself."""
@@ -995,7 +995,7 @@ class Analysis:
 
     @property
     def core_wait(self) -> float:
-        """Seconds of a step in which the stepping thread could run and had no core, as far as they are known."""
+        """The known seconds of a step in which the stepping thread could run and had no core."""
         measures = (self.breakdown.get(name) for name in CORELESS_CATEGORIES)
         return sum(measure.value or 0.0 for measure in measures if measure is not None)
 

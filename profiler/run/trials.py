@@ -58,7 +58,7 @@ class Trial:
 
     @property
     def is_most(self) -> bool:
-        """Whether the gain is that of leaving out work of which the program needs a part: all work of a loader."""
+        """Whether the trial left out all work of a loader, of which the program needs a part."""
         return bool(self.settings.get("replay"))
 
 

@@ -138,7 +138,7 @@ def lines_read(lines: Iterable[LineCost], calls: Collection[CallSite]) -> tuple[
 
 
 def lines_of(costs: StepCosts, phase: Phase) -> list[LineCost]:
-    """The lines of a phase: those by which it is entered, and those of the function that they call."""
+    """Return the lines of a phase: the lines that enter it, and the lines of the function that they call."""
     own = {site.place for site in (phase.site, *phase.further) if site}
     return [
         line

@@ -66,10 +66,13 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
 
 
 def called_by_program(costs: StepCosts) -> list[OperatorLine]:
-    """The operators that neither a loader nor an optimizer calls. Some gradient functions are small only within torch,
-    and count as large: those of a line whose operators are mostly large, such as a recurrent network's, and where lines
-    are known those of none, which add up the gradient of each parameter. The few large ones of a loop of small
-    operators, such as one that adds up what the loop took from a tensor, go with the loop."""
+    """Return the operators that neither a loader nor an optimizer calls.
+
+    Some gradient functions are small only within torch, and count as large. One kind belongs to a line with mostly
+    large operators, such as a recurrent network. The other kind has no line although lines are known: it adds up the
+    gradient of each parameter. A loop of small operators may have a few large ones, such as one that adds up the slices
+    of a tensor. These go with the loop.
+    """
     rows = [row for row in costs.analysis.operators if not row.caller]
     has_lines = any(row.site for row in rows)
     is_small: dict[Site | None, bool] = {
