@@ -86,7 +86,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
     "compute": CategoryText(
         "compute",
         "c6",
-        "operators that are the work itself",
+        "operators that do the computation",
         "while the host computed",
         "Computing",
         "on computing",

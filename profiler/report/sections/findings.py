@@ -109,8 +109,8 @@ def _brief(report_input: ReportInput) -> Iterator[Block]:
 
 
 _CHANGES_NOTE = (
-    "By the breakdown passes. A cause is the same where the same rule names it. It is new or cured only where the "
-    "other side has steps short enough for such a cost to be named."
+    "By the breakdown passes. Causes are the same if the same rule names them. A cause is new or cured only if the "
+    "steps of the other side are short enough to name such a cost."
 )
 _JUDGED = {FindingState.NEW: "bad", FindingState.GREW: "bad", FindingState.SHRANK: "good", FindingState.CURED: "good"}
 

@@ -68,7 +68,7 @@ def _table(ledger: RankLedger) -> Block:
         Field("Last", lambda rank: missing_cell(why) if rank.last is None else Cell(percent(rank.last)), number=True),
         Field("Most of its time", lambda rank: Cell(_largest(rank))),
     ]
-    note = "Own work is a step without its waits for other ranks; last is the share of times the others waited."
+    note = "Own work: a step without waits for other ranks. Last: how often the other ranks waited for this one."
     left_out = sum(rank.excluded for rank in ledger.ranks)
     if left_out:
         note += f" {left_out:,} steps that not all ranks measured are left out."

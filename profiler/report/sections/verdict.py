@@ -105,7 +105,8 @@ def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
         yield Callout(f"These sides are not comparable: {reasons}.", "warning", "Not comparable")
         return
     if not comparison.comparable:
-        text = f"These sides are not comparable: {reasons}. Compared all the same (--anyway); no ratio here is a gain."
+        forced = "They were compared because of --anyway; no ratio here is a gain."
+        text = f"These sides are not comparable: {reasons}. {forced}"
         yield Callout(text, "warning", "Forced")
     ended = [
         f"{side.label} {status}" for side in comparison.sides for run in side.runs if (status := exit_status(run.info))
