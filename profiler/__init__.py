@@ -43,7 +43,7 @@ _MARKS = ("count", "describe", "gauge", "open_step", "region", "result", "step")
 
 
 def __getattr__(name: str) -> Any:
-    """The marks of a program and `record`, imported when first used: importing the package costs nothing."""
+    """Import the marks and `record` at their first use, so that importing the package is cheap."""
     from importlib import import_module
 
     if name == "record":  # a package that can be called; see there
@@ -63,11 +63,12 @@ def __dir__() -> list[str]:
 
 
 def load(path: Path | str | PathLike[str], *, max_size: int | None = None) -> Run:
-    """The tables of a recorded run: a run directory, or a .zip of one. `profiler.run.frames` gives them as data frames.
+    """Load the tables of a recorded run from a run directory or a .zip of it.
 
-    A notebook shows a run, as it shows the values of `read` and `compare`, as the first screen of its report.
+    `profiler.run.frames` converts the tables to data frames. A notebook shows a run as the first screen of its report.
+    The same holds for the results of `read` and `compare`.
 
-    :param max_size: the most bytes of a file, unpacked; None: 2 GB.
+    :param max_size: largest allowed file in bytes, unpacked; None: 2 GB.
     :raises ProfilerError: there is no run at `path`, it cannot be read, or a file is too large.
     """
     from os import fspath
@@ -88,21 +89,21 @@ def load(path: Path | str | PathLike[str], *, max_size: int | None = None) -> Ru
 
 
 def read(path: Path | str | PathLike[str], *, timeline: bool = False, max_size: int | None = None) -> Analysis:
-    """The analysis of a recorded run with its verdict, as `python -m profiler diagnose` shows it.
+    """Load and analyse a recorded run. The result has the verdict and findings of `python -m profiler diagnose`.
 
-    :param timeline: add the stretch of the run that a page draws.
+    :param timeline: also return the part of the run that the HTML report draws as a timeline.
     :param max_size: as in `load`.
-    :raises ProfilerError: as `load`.
+    :raises ProfilerError: as in `load`.
     """
     return analyse_run(load(path, max_size=max_size), timeline=timeline)
 
 
 def findings(analysis: Analysis) -> DataFrame:
-    """What takes the time of a run, as a data frame with a row for each finding, in the order of a verdict.
+    """Return the findings of a run as a data frame, one row each, in the order of the verdict.
 
-    `seconds` and `share` of a step are what it costs, `low` and `high` the 95% interval of the share; `gain` is how
-    many times as many steps per second the cure gives, missing where that is not predicted. Time that no rule explains
-    has an empty `fix`.
+    `seconds` and `share` are the cost in a step. `low` and `high` are the 95% interval of the share. `gain` is the
+    predicted speed without the cause, relative to the present speed; it is missing without a prediction. Time that no
+    rule explains has an empty `fix`.
 
     :raises ProfilerError: pandas is not installed.
     """
@@ -113,9 +114,9 @@ def findings(analysis: Analysis) -> DataFrame:
 
 
 def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
-    """The analysis of a loaded run, with its verdict.
+    """Analyse a loaded run. The result has findings and a verdict.
 
-    :param timeline: add the stretch of the run that a page draws.
+    :param timeline: also return the part of the run that the HTML report draws as a timeline.
     """
     from dataclasses import replace
 
@@ -141,15 +142,15 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
 
 
 def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) -> Comparison:
-    """Compare recorded runs, with a verdict; the first side is the baseline.
+    """Compare recorded runs. The first side is the baseline, and the result has a verdict.
 
-    Run i of a side at level light is paired with run i of the baseline; ratios come from these. A side's last run at
-    a higher level is its breakdown pass; where no run is light, it is what the ratio comes from too.
+    Ratios come from runs at level light: run i of a side is paired with run i of the baseline. The breakdown comes from
+    a side's last run at a higher level. If a side has no light run, its ratios come from its other runs.
 
-    :param sides: label -> its recorded runs, in the order in which they were made.
-    :param anyway: compare sides that are not comparable too; the result says so.
-    :raises ProfilerError: fewer than two sides, a side without a run, runs that cannot be read or compared, ranks of
-        one job as sides.
+    :param sides: label -> recorded runs of the side, in the order of recording.
+    :param anyway: also compare sides that are not comparable; the result says so.
+    :raises ProfilerError: there are fewer than two sides, a side has no run, runs cannot be read or compared, or the
+        sides are ranks of one job.
     """
     from profiler.analyse.comparison import compare as compare_sides
     from profiler.core.errors import Exit, ProfilerError
@@ -170,7 +171,7 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
 
 
 def read_ranks(runs: Sequence[Run]) -> Analysis | None:
-    """The analysis of several recordings as one run, if each is of another rank of one job; else None."""
+    """Analyse the recordings of several ranks of one job as one run. Return None for any other runs."""
     from os.path import commonpath
     from pathlib import Path
 

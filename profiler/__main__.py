@@ -1,4 +1,4 @@
-"""Finds the commands, parses the arguments, and turns every error into a line and an exit code."""
+"""Finds the commands, parses the arguments, and turns each error into a line and an exit code."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from profiler.core.plugins import call_plugin, discover, entry_points
 from profiler.core.terminal import called_as
 
 DEBUG = "PROFILER_DEBUG"
-"""Environment variable: when set, an internal error shows its traceback."""
+"""Environment variable that makes an internal error show its traceback."""
 _BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """The parser with a subparser for every command.
+    """Return the parser, with a subparser for each command.
 
-    :param words: the arguments; only commands among them get their options, which saves time. None: all commands do.
+    :param words: the arguments. To save time, only the commands among them get their options. None: all commands.
     """
     parser = _Parser(prog=called_as(), description=purpose)
     parser.add_argument("--version", action="version", version=__version__)
@@ -48,8 +48,8 @@ def _add_command(commands: argparse._SubParsersAction[_Parser], command: Any, wi
     subparser.set_defaults(run=command.run, parser=subparser)
     if with_options:
         command.prepare_parser(subparser)
-        own = getattr(command, "examples", ())  # a command of another package may have none
-        examples = "\n".join((_EXAMPLES, *(f"  {called_as()} {example}" for example in own)))
+        given = getattr(command, "examples", ())  # a command of another package may have none
+        examples = "\n".join((_EXAMPLES, *(f"  {called_as()} {example}" for example in given)))
         subparser.epilog = "\n\n".join(filter(None, (subparser.epilog, examples)))
 
 
@@ -59,7 +59,7 @@ _SIMILAR: Final = 0.7
 
 
 class _Parser(argparse.ArgumentParser):
-    """Lets a closed pipe be seen, which argparse ignores, and tells what a wrong word may mean."""
+    """Raises on a closed pipe, which argparse ignores, and suggests a similar word for a wrong one."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if message and (stream := file or sys.stderr) is not None:
@@ -77,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Fills each paragraph by itself, and keeps the lines of examples, which are commands to copy."""
+    """Fills each paragraph separately, and keeps the lines of examples, so that they can be copied."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(
@@ -87,7 +87,7 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code (argparse exits with 2 on a usage error)."""
+    """Run one command and return its exit code. On a usage error, argparse exits with 2."""
     return guarded(lambda: copy_context().run(_dispatch, argv))  # options that set a limit end with the command
 
 
@@ -106,7 +106,7 @@ def _dispatch(argv: Sequence[str] | None) -> int:
 
 
 def _flushed(work: Callable[[], int]) -> int:
-    """Call `work`, and meet a closed pipe here and not when the interpreter exits, also after a help text."""
+    """Call `work` and flush its output, so that a closed pipe raises here and not when the interpreter exits."""
     try:
         return work()
     finally:
@@ -115,7 +115,7 @@ def _flushed(work: Callable[[], int]) -> int:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """Call `work` at the edge of the process: errors become one line on stderr and an exit code."""
+    """Call `work` and return its exit code. Turn an error into one line on stderr and an exit code."""
     try:
         return _flushed(work)
     except ProfilerError as error:
@@ -155,7 +155,7 @@ def _internal(error: Exception) -> int:
 
 
 def _report(line: str) -> None:
-    """Print a line on stderr. A closed terminal does not change the exit code: 1 and 120, Python's own, mean others."""
+    """Print a line on stderr. A closed terminal does not change the exit code: Python's 1 and 120 would mislead."""
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:  # what is still buffered must not raise again at exit

@@ -1,4 +1,4 @@
-"""Marks that a training program sets: steps, regions, counters, gauges, results and records of a device of its own.
+"""Records what a training program marks: steps, regions, counters, gauges and results.
 
     from profiler import marks
     marks.describe(device="cuda", step="chunk")
@@ -8,9 +8,9 @@
         marks.gauge("loss", loss)
         marks.step(tokens=3000)            # ends the step that began at the previous one
 
-Without a recording each mark is one function call that returns at once. Recording is enabled by the environment that
-`python -m profiler run` sets (PROFILER_RUN_DIR, PROFILER_LEVEL), never by the program. Level `light` records steps,
-counters and gauges, but no regions. Only the standard library is imported, and no Python thread is started.
+Without a recording, a mark is one function call that returns at once. Only `python -m profiler run` enables recording,
+by the environment variables PROFILER_RUN_DIR and PROFILER_LEVEL. Level `light` records steps, counters and gauges, but
+no regions. This module imports only the standard library and starts no thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class _NoRegion:
-    """The region of a program that is not recorded."""
+    """Stands for a region in a program that is not recorded."""
 
     __slots__ = ()
 
@@ -57,12 +57,15 @@ _recorder: Recorder | None = None
 
 
 def recorder() -> Recorder | None:
-    """The recorder of this process, or None. A device may keep it."""
+    """Return the recorder of this process, or None without a recording. A device may keep it."""
     return _recorder
 
 
 def region(name: str) -> AbstractContextManager[None]:
-    """A context manager for named host work: tokenize, data, h2d, log, checkpoint, ... Regions nest."""
+    """Return a context manager that records named work of the host, such as tokenize, data, log or checkpoint.
+
+    Regions may be nested. Level `light` records none.
+    """
     active = _recorder
     if active is None or not active.detailed:
         return _NO_REGION
@@ -70,66 +73,73 @@ def region(name: str) -> AbstractContextManager[None]:
 
 
 def open_step() -> None:
-    """Begin a step now: events since the last boundary belong to no step."""
+    """Begin a step now. Events since the last step belong to no step."""
     if _recorder is not None:
         _recorder.open_step()
 
 
 def step(tokens: int = 0, warmup: bool = False) -> None:
-    """End the current step and begin the next one."""
+    """End the current step and begin the next one.
+
+    :param tokens: number of tokens of the step that ends, or of other units of work.
+    :param warmup: whether the step that ends is a warm-up, which is not measured.
+    """
     if _recorder is not None:
         _recorder.step(tokens, warmup)
 
 
 def worked() -> None:
-    """Report a piece of work for the steps of another process, for example by a worker of a sweep.
+    """Report a piece of work to the steps of another process, such as the main process of a sweep.
 
-    What this process has counted and gauged is written, and belongs to the step that the other process has open now. In
-    a process with steps of its own it stays with those.
+    The counts and gauges of this process then belong to the current step of the other process. If this process has
+    steps, they stay with its own steps.
     """
     if _recorder is not None:
         _recorder.flush_to_step()
 
 
 def count(name: str, amount: float = 1) -> None:
-    """Add to a counter of the current step."""
+    """Add `amount` to a counter of the current step."""
     if _recorder is not None:
         _recorder.count(name, float(amount))
 
 
 def gauge(name: str, value: float) -> None:
-    """Set a value of the current step: loss, accuracy, ..."""
+    """Set a value of the current step, such as loss or accuracy."""
     if _recorder is not None:
         _recorder.gauges[name] = float(value)
 
 
 def result(name: str, value: Any, *, rtol: float = 1e-3, atol: float = 1e-6, margins: Any = None) -> None:
-    """State a result that must be the same in another version of the program: `compare` holds one against the other.
+    """Record a result that other versions of the program must reproduce. `compare` compares the results of two runs.
 
-    Each call adds to the sequence of results of that name, and `compare` takes as many as both runs have, so a call in
-    each step compares runs of different lengths. Up to 4,096 values are stored, spread over all of them at random;
-    with `margins` up to 65,536, and of integers a checksum of all. Calls are ignored once 65,536 values of a name are
-    stored. Only while recording, a tensor on a GPU is copied to the host, which waits for the GPU.
+    Each call adds to the sequence of results of this name. `compare` uses as many as both runs have, so runs of
+    different lengths can be compared. Up to 4,096 random values of a call are stored, or up to 65,536 with `margins`,
+    and for integers a checksum of all. After 65,536 stored values of a name, further calls are ignored. While
+    recording, a tensor on a GPU is copied to the host, which waits for the GPU.
 
     :param value: a number, a sequence of numbers (no iterator), a NumPy array or a torch tensor.
-    :param rtol: relative difference that two floating-point numbers may have. Integers must be equal.
-    :param atol: absolute difference that they may have in addition.
+    :param rtol: allowed relative difference of two floating-point numbers. Integers must be equal.
+    :param atol: allowed absolute difference, in addition to `rtol`.
     :param margins: for each integer that is the index of the largest score, the gap to the second largest score. Such
-        integers may differ where the gap is at most `atol` on both sides, because rounding decides there.
+        integers may differ if the gap is at most `atol` on both sides, because then rounding decides.
     """
     if _recorder is not None:
         _recorder.result(name, value, rtol=rtol, atol=atol, margins=margins)
 
 
 def describe(**facts: Any) -> None:
-    """State facts about this program: device, corpus, preset, step, ... (JSON values). Runs are compared by them."""
+    """Record facts about this program as JSON values, such as device, corpus or preset.
+
+    Runs with different facts may not be comparable.
+    """
     if _recorder is not None:
         _recorder.facts.update(facts)
         _recorder.write_metadata()
 
 
 def renew() -> None:
-    """Use the recorder that this process has now, if any: called at import, in forked children and by `record`."""
+    """Use the present recorder of this process, if any. Called at import, in forked children and by `record`."""
     global _recorder
     _recorder = start()
 

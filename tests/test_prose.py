@@ -1,8 +1,9 @@
-"""Control flow reads codes and values, never sentences: a reworded message must change nothing but the message."""
+"""Control flow reads codes and values, never sentences; and sentences of documents do not stack relative clauses."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,3 +92,68 @@ def test_every_notice_of_a_run_has_its_sentence() -> None:
     codes = {code for file in files for code in notice_codes(file.read_text(encoding="utf-8"))}
     texts = NOTICES.keys()
     assert not codes - texts, "report/notices.py has no sentence for these"
+
+
+STACKED = re.compile(
+    r"\b(?:(?:of|in|for|by|at|to|from|with|on) (?:which|whom)|that of|those of|as far as|where (?:that|this|it) is"
+    r"|whatever|whose)\b"
+)
+"""Words that begin a relative clause: with two of them in a sentence, a reader has to begin again."""
+RECORDS = {"log", "clinic-board"}
+"""Pages that record what was tried and found, in the words of that day."""
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of Markdown or of a docstring, without code and headings."""
+    text = re.sub(r"```.*?```|:::.*?:::", "", text, flags=re.DOTALL)
+    text = "\n".join(line for line in text.split("\n") if not line.startswith(("    ", "#")))
+    text = re.sub(r"`[^`]*`", "X", text)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*|]|\s*\d+\. )|\|", text):
+        yield from (" ".join(each.split()) for each in re.split(r"(?<=[.?!:;])\s+", paragraph))
+
+
+def public_docstrings(node: ast.AST) -> Iterator[str]:
+    """The docstrings of a module and of its public classes, functions and methods."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+        yield ast.get_docstring(node) or ""
+        for child in node.body if not isinstance(node, ast.FunctionDef) else ():
+            if not getattr(child, "name", "").startswith("_"):
+                yield from public_docstrings(child)
+
+
+def is_stacked(sentence: str) -> bool:
+    return len(STACKED.findall(sentence)) > 1
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("A kind of which they have too much gives some to kinds of which they have too little.", True),
+        ("A kind with too much time gives some to kinds of which they have too little.", False),
+    ],
+)
+def test_two_relative_clauses_are_stacked(sentence: str, expected: bool) -> None:
+    assert is_stacked(sentence) is expected
+
+
+def test_no_page_stacks_relative_clauses() -> None:
+    pages = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE"))]
+    found = [
+        f"{page.name}: {sentence}"
+        for page in pages
+        if page.stem not in RECORDS
+        for sentence in sentences(page.read_text(encoding="utf-8"))
+        if is_stacked(sentence)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_public_docstring_stacks_relative_clauses() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {sentence}"
+        for path in sorted((ROOT / "profiler").rglob("*.py"))
+        for text in public_docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        for sentence in sentences(text)
+        if is_stacked(sentence)
+    ]
+    assert not found, "\n".join(found)

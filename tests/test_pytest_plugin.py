@@ -75,7 +75,7 @@ def test_a_step_that_waits_fails_with_its_line(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "3 failed, 4 passed" in done.stdout, done.stdout + done.stderr
-    assert "AssertionError: the step waits for the device once, of at most 0 that are allowed:" in done.stdout
+    assert "AssertionError: the step waits for the device once; at most 0 allowed:" in done.stdout
     assert f"test_step.py:{READ}: item, 1×: return loss.item()" in done.stdout
     assert "AssertionError: the step uses no CUDA device" in done.stdout
     assert "bool in torch/nn/modules/transformer.py:" in done.stdout

@@ -81,7 +81,7 @@ class ThreadClocks:
             self._append(self._pack(when, cpu, delay, self._thread.tid))
 
     def begin(self, name: str, depth: int) -> int:
-        """Return the time now, at which a region begins whose end `Recorder.region` will record, at the depth `depth`.
+        """Return the time now, as the begin of a region at the depth `depth`. `Recorder.region` will record its end.
 
         For some regions of each name, about one in 40 ms, the time that the thread has waited for a core so far is read
         at their begin and at their end: that tells how much of such regions the thread waits for a core. Regions are

@@ -2,8 +2,8 @@
 
 Two sources describe the measured steps. Records and clocks tell how long each kind of time takes (the strip). Stack
 samples tell how long each line takes. A cell needs both. So the samples keep the time that they give to each line, and
-they get the kinds of the strip: a kind of which they have too much gives some, line by line, to kinds of which they
-have too little. `Ledger.moved` tells how much that was. What no sample shows becomes cells without a line. Calls with a
+they get the kinds of the strip: a kind with too much time gives some, line by line, to kinds with too little.
+`Ledger.moved` tells how much that was. What no sample shows becomes cells without a line. Calls with a
 line were recorded exactly, so they replace the samples of their kinds.
 """
 

@@ -208,7 +208,7 @@ def read_table(
 
     :param options: key -> value of the command line. Its limits are added to those of the file, counter by counter, and
         its paths are relative to the working directory.
-    :param configuration: a name in `configurations`, whose keys replace those of the table; empty: none.
+    :param configuration: a name in `configurations`; its keys replace the keys of the table; empty: none.
     :param found: what `find_table` returned; None: it is called.
     :raises ProfilerError: a file that cannot be read, an unknown key, an invalid value.
     """

@@ -10,15 +10,18 @@ from typing import Protocol
 
 
 class Command(Protocol):
-    """One subcommand. Its module defines `PLUGIN: Command` and imports nothing heavy before `run` is called."""
+    """Describes a subcommand. Its module defines `PLUGIN: Command` and imports nothing heavy before `run` is called."""
 
     name: str
     help: str
     examples: tuple[str, ...]
-    """Two calls, without the name of the program, which the help ends with."""
+    """Two example calls for the end of the help, without the name of the program."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add this command's arguments."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Run the command and return its exit code. Errors that the user can correct are raised as ProfilerError."""
+        """Run the command and return its exit code.
+
+        :raises ProfilerError: an error that the user can correct.
+        """

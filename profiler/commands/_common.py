@@ -1,4 +1,4 @@
-"""Shares the folder of runs and the newest of them, and some arguments, between several commands."""
+"""Holds what several commands share: the folder of runs, the newest run, and some arguments."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ RUNS: Final = Path("reports/runs")
 
 
 def add_run(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the argument RUN, which is `newest_run` where it is left out."""
+    """Add the optional argument RUN. If it is missing, commands use `newest_run`."""
     parser.add_argument(
         "directory", nargs="?", type=Path, metavar="RUN", help=f"{what} (default: the newest in {RUNS})"
     )
 
 
 def newest_run() -> Path:
-    """Return the ended run in RUNS that began last, and print its name on stderr.
+    """Return the directory of the newest finished run in RUNS, and print its name on stderr.
 
-    Runs inside a comparison or a check lie one folder deeper and do not count.
+    Runs of a comparison or a check are one folder deeper and do not count.
 
-    :raises ProfilerError: there is none.
+    :raises ProfilerError: there is no finished run.
     """
     from profiler.run import store, tables
 
@@ -56,7 +56,7 @@ def newest_run() -> Path:
 
 
 def seconds(minimum: float = 0.0) -> Callable[[str], float]:
-    """An argument type: a number of seconds above 0, and of at least `minimum`."""
+    """Return an argument type: a number of seconds above 0 and not below `minimum`."""
 
     def parse(text: str) -> float:
         try:
@@ -72,23 +72,23 @@ def seconds(minimum: float = 0.0) -> Callable[[str], float]:
 
 
 def add_card(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names a virtual device."""
-    card = "what a virtual device shows itself to be (default: %(default)s)"
+    """Add the option that chooses the GPU model of virtual devices."""
+    card = "GPU model of the virtual devices (default: %(default)s)"
     parser.add_argument("--card", choices=CARDS, default=DEFAULT_CARD, help=card)
 
 
 def add_counting(parser: argparse.ArgumentParser) -> None:
-    """Add the options that count what the program does, and that show it CUDA devices that do not exist."""
-    devices = "show the program N CUDA devices that do not exist, and count its waits and copies (default N: 1)"
+    """Add the options for exact counts: --virtual-cuda and --count."""
+    devices = "count on N CUDA devices that do not exist (default N: 1)"
     parser.add_argument("--virtual-cuda", nargs="?", const=1, type=int, metavar="N", help=devices)
-    count = "count operators, memory and reads by line; --virtual-cuda counts them too. No times are recorded"
+    count = "count operators, memory and waits by line, without times"
     parser.add_argument("--count", action="store_true", help=count)
 
 
 def no_virtual_device(info: RunInfo) -> str:
-    """Why a program that was started with virtual devices did not see them; empty: it did.
+    """Return why a program did not see its virtual devices, or "" if it did.
 
-    :param info: of a run that was loaded, which has the facts that its processes stated.
+    :param info: of a loaded run: only that has the facts of all processes.
     """
     from profiler.run.model import HOOKS
 
@@ -99,15 +99,15 @@ def no_virtual_device(info: RunInfo) -> str:
 
 
 def add_privacy(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what is recorded of the user's code and command, and who may read it."""
+    """Add the options that decide which text of code and command is stored, and who may read it."""
     add = parser.add_argument
     add("--no-source", action="store_true", help="do not store the text of source lines")
-    add("--no-arguments", action="store_true", help="store no arguments of the command, only its program")
-    add("--shared", action="store_true", help="let the umask decide who may read the runs (default: only you)")
+    add("--no-arguments", action="store_true", help="do not store the arguments of the command")
+    add("--shared", action="store_true", help="let others read the runs, by the umask")
 
 
 def privacy(args: argparse.Namespace) -> Privacy:
-    """Return what these options say."""
+    """Return the values of the options of `add_privacy`."""
     from profiler.core.masking import Privacy
 
     return Privacy(not args.no_source, not args.no_arguments, args.shared)
@@ -115,5 +115,5 @@ def privacy(args: argparse.Namespace) -> Privacy:
 
 def add_max_size(parser: argparse.ArgumentParser) -> None:
     """Add the option that allows larger files to be read."""
-    what = "the most that is read of a file, unpacked, as in 20GB (default: 2GB)"
+    what = "refuse larger files, by unpacked size, as in 20GB (default: 2GB)"
     parser.add_argument("--max-size", action=MaxSize, metavar="SIZE", help=what)

@@ -1,4 +1,4 @@
-"""Compares recorded runs, and writes the result to the disk and the terminal, as `compare` does after recording."""
+"""Compares recorded runs for `compare`, and writes the result to the disk and the terminal."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ from profiler.run.model import Run, RunInfo, RunSpec
 from profiler.run.store import point_latest
 
 LATEST = RUNS / "latest"
-"""A link to the newest comparison, in whichever folder that is."""
+"""A link to the newest comparison in any folder."""
 
 
 def compare_recorded(experiment: Experiment, recorded: RecordedRuns, *, out: Path, anyway: bool) -> int:
-    """Report on the runs that were just made below `out`, and return the exit code."""
+    """Report on the runs that were just recorded below `out`, and return the exit code.
+
+    :raises ProfilerError: a side recorded no step, or the sides are not comparable.
+    """
     runs = [_side(program, recorded) for program in experiment.programs if program.label not in recorded.unavailable]
     floor = tuple(read(path) for path in recorded.floor)
     floor_side = SideRuns("floor", "the baseline's calls with empty kernels", floor, None) if floor else None
@@ -54,9 +57,9 @@ def compare_recorded(experiment: Experiment, recorded: RecordedRuns, *, out: Pat
 
 
 def refuse_early(experiment: Experiment, recorded: RecordedRuns, *, out: Path) -> None:
-    """Refuse to go on after the first round if its runs are not comparable: all others would be as well.
+    """Check after the first round that its runs are comparable.
 
-    :raises ProfilerError: their facts or results differ.
+    :raises ProfilerError: their facts or results differ. Later rounds would differ too.
     """
     programs = [each for each in experiment.programs[: experiment.sides] if each.label in recorded.light]
     sides = [SideRuns(each.label, "", (read(recorded.light[each.label][0]),), None) for each in programs]
@@ -66,7 +69,7 @@ def refuse_early(experiment: Experiment, recorded: RecordedRuns, *, out: Path) -
 
 
 def _refusal(mismatches: Iterable[Mismatch], kept: str) -> ProfilerError:
-    remedy = f"--anyway compares them all the same{f'; {kept}' * bool(kept)}"
+    remedy = f"--anyway compares them{f'; {kept}' * bool(kept)}"
     return ProfilerError(f"not comparable: {mismatches_text(mismatches)} ({remedy})", Exit.NOT_COMPARABLE)
 
 
@@ -94,8 +97,8 @@ def compare_counted(
 ) -> int:
     """Count each program once, report on both, and return the exit code.
 
-    :param virtual_cuda: number and name of the CUDA devices that they see; empty: none.
-    :raises ProfilerError: a program failed.
+    :param virtual_cuda: number and model of the virtual CUDA devices, as in 1:h100; empty: none.
+    :raises ProfilerError: a program failed, was interrupted or saw no virtual device.
     """
     runs = []
     for command in commands:
@@ -115,7 +118,7 @@ def compare_counted(
         )
         info = record(spec)
         if info.state == "interrupted":
-            raise ProfilerError(f"interrupted; what was counted is kept in {out}", Exit.INTERRUPTED)
+            raise ProfilerError(f"interrupted; the counts so far are kept in {out}", Exit.INTERRUPTED)
         if info.exit_code:
             line = last_output_line(path) or "it printed nothing"
             raise ProfilerError(f"{command.label} failed: {line} (its output is in {path})", Exit.TARGET_FAILED)
@@ -127,7 +130,7 @@ def compare_counted(
 
 
 def _report_counts(runs: Sequence[Run], labels: Sequence[str], out: Path) -> int:
-    """Report on runs that were counted, whose times say nothing."""
+    """Report on counted runs by their counts alone, because counting changes the times."""
     sides = [run_counts(run, label) for label, run in zip(labels, runs, strict=True)]
     for side, run in zip(sides, runs, strict=True):
         of_ranks = Counter(run.steps["pid"].tolist()).values()  # each rank leaves its own first step out
@@ -135,7 +138,7 @@ def _report_counts(runs: Sequence[Run], labels: Sequence[str], out: Path) -> int
             taken = "only one step" if of_ranks else "no step"
             where = " in each rank" if len(of_ranks) > 1 else ""
             raise ProfilerError(
-                f"{side.label} took {taken}{where}: counts per step are those of the steps after the first one"
+                f"{side.label} took {taken}{where}: counts need two steps or more, because the first one is left out"
             )
     report = write_compared_counts(sides, out, counted_mismatches([side.info for side in sides]))
     problem = point_latest(LATEST, out)
@@ -146,19 +149,21 @@ def _report_counts(runs: Sequence[Run], labels: Sequence[str], out: Path) -> int
 
 
 def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
-    """Report on two or more runs that were recorded before, and return the exit code.
+    """Report on two or more recorded runs, and return the exit code.
 
-    Ranks of one job are read as one run: each waits for the others, so that one cannot be faster than the other.
+    Ranks of one job are read as one run: each waits for the others, so none can be faster.
+
+    :raises ProfilerError: only some of the runs are counted, or they are not comparable.
     """
     runs = [load(path) for path in paths]
     if all(run.info.is_counted for run in runs):
         return _report_counts(runs, _labels(paths, [run.info for run in runs]), out)
     if counted := next((path for run, path in zip(runs, paths, strict=True) if run.info.is_counted), None):
-        raise ProfilerError(f"{counted} was counted: its times say nothing, so it is compared with such runs only")
+        raise ProfilerError(f"{counted} is a counted run without times: compare it with other counted runs")
     if not anyway and (group := read_ranks(runs)):
         page = out / "report.html"
         write_text(page, rendered(group, "html"))
-        print(f"These runs are {len(runs)} ranks of one job: they are not compared, but read as one run.\n")
+        print(f"These runs are {len(runs)} ranks of one job. They are read as one run, and not compared.\n")
         print_report(build_report(group), page=page)
         return int(Exit.OK)
     analyses = [analyse_run(run, timeline=True) for run in runs]
@@ -171,7 +176,7 @@ def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
 
 
 def _labels(paths: Sequence[Path], infos: Sequence[RunInfo]) -> list[str]:
-    """Labels of the runs, or the names of their directories if two labels are equal."""
+    """Return the labels of the runs, or the names of their directories if two labels are equal."""
     labels = [info.label or path.name.removesuffix(".zip") for path, info in zip(paths, infos, strict=True)]
     if len(set(labels)) == len(labels):
         return labels
@@ -192,8 +197,8 @@ def _report(
 ) -> int:
     """Compare `sides` as `profiler.analyse.comparison.compare` describes it, and write the report.
 
-    :param planned: the rounds that were planned, if a signal stopped the recording.
-    :param kept: for a refusal, where the runs are that were just recorded.
+    :param planned: number of planned rounds, if a signal stopped the recording.
+    :param kept: a remark for a refusal: the folder of the new runs.
     """
     title = " against ".join(side.label for side in reversed(sides))
     created = datetime.now(UTC).isoformat(timespec="seconds")

@@ -19,7 +19,7 @@ _MAX_PROCESSES: Final = 12
 
 
 class AttachCommand:
-    """python -m profiler attach PID [--seconds N] [--out DIR]"""
+    """Record a running process from outside for some seconds, and print what its threads do."""
 
     name = "attach"
     help = "show what a running job is doing, without restarting it"
@@ -27,13 +27,13 @@ class AttachCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("pid", type=_pid, metavar="PID", help="process id of the job: its first process, or any of its processes")
+        add("pid", type=_pid, metavar="PID", help="process id of any process of the job")
         add("--seconds", type=seconds(), default=10.0, metavar="N", help="seconds to record (default: 10)")
         add("--out", type=Path, metavar="DIR", help=f"the run directory (default: a new one in {RUNS})")
         add_privacy(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Exits with 3 when nothing could be concluded, because the stacks could not be read."""
+        """Print the activity of the job. Return 3 if its stacks could not be read."""
         from profiler import analyse_run, load
         from profiler.record import launch
         from profiler.run.store import default_directory
@@ -64,7 +64,7 @@ def _print(run: Run, analysis: Analysis) -> None:
     console = Console(highlight=False, soft_wrap=True)
     section = threads.build(ReportInput.from_results(analysis))
     duration = ((info.end or info.begin) - info.begin) / 1e9
-    subtitle = f"looked at for {duration:.1f} s, nothing was stopped or restarted"
+    subtitle = f"observed for {duration:.1f} s; the program was not stopped or restarted"
     findings = Section("findings", "What makes it slow", (Items(_findings(analysis)),)) if section else None
     sections = tuple(filter(None, (findings, section)))
     print_report(Report(info.label, subtitle, sections), full=True, console=Console(highlight=False))
@@ -78,21 +78,21 @@ def _print(run: Run, analysis: Analysis) -> None:
 
 
 def _findings(analysis: Analysis) -> tuple[str, ...]:
-    """What takes the time of a second of the main thread: without steps, that stands for a step."""
+    """Return findings on a second of the main thread, which stands for a step because steps are not known."""
     from profiler.analyse.sampling.places import second_of_main_thread
     from profiler.diagnose.findings import find
     from profiler.report.live_text import live_findings
 
     second = second_of_main_thread(analysis)
     if second is None:
-        return ("not judged: whether a device was busy meanwhile was not recorded",)
+        return ("not judged: the recording does not show whether a device was busy",)
     found = find(second)
     second = replace(second, findings=found.findings, not_judged=found.not_judged)
     return live_findings(second, "of the time")
 
 
 def _processes(run: Run) -> list[str]:
-    """A line for each process: CPU, memory and command."""
+    """Return a line for each process: CPU, memory and command."""
     import numpy as np
 
     def mean(pid: int, name: str) -> float | None:

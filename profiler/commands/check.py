@@ -10,16 +10,16 @@ from profiler.commands._common import add_counting
 from profiler.core.errors import ProfilerError
 
 _EPILOG: Final = (
-    "Exit code: 0 PASS, 1 FAIL, 2 the check was impossible (an option, a file, a program that crashed or takes no "
-    "visible step), 3 INCONCLUSIVE or NOT COMPARABLE; 130, 143 and 129 if Ctrl-C, SIGTERM or SIGHUP stopped it, "
-    "after a report of the rounds so far."
+    "Exit code: 0 PASS, 1 FAIL, 2 the check was impossible (a wrong option or file, a program that crashed, no step), "
+    "3 INCONCLUSIVE or NOT COMPARABLE. Ctrl-C, SIGTERM and SIGHUP stop it with 130, 143 and 129, after a report of the "
+    "rounds so far. docs/baseline.md lists all settings of [tool.profiler.check]."
 )
 
 
 class CheckCommand:
-    """Compares counters with a file, on any machine, and the speed of two revisions, which run interleaved in one job.
+    """Compare the counters of a program with a file, or the speed of two revisions that run interleaved in one job.
 
-    Speed is never compared with stored times.
+    Speed is never compared with stored times, because times vary between machines and hours.
     """
 
     name = "check"
@@ -34,24 +34,19 @@ class CheckCommand:
         parser.refuse = _refuse  # type: ignore[attr-defined]
         parser.epilog = _EPILOG
         add = parser.add_argument
-        add(
-            "--against",
-            metavar="REV",
-            help="compare with this git revision: speed, or with the next two options counters",
-        )
+        add("--against", metavar="REV", help="compare speed, or counts, with this git revision")
         add_counting(parser)
-        baseline = "compare counters, exactly, with this file; with --against the worse of both counts"
+        baseline = "compare counters exactly with this file"
         add("--baseline", type=Path, metavar="FILE", help=baseline)
-        update = "write the counters to the baseline; where more would pass than before, REASON is stored in it"
+        update = "write the counters to the baseline; REASON allows an increase"
         add("--update", nargs="?", const="", metavar="REASON", help=update)
-        add("--link", action="append", metavar="PATH", help="a file or folder outside git that REV needs too (data)")
+        add("--link", action="append", metavar="PATH", help="link a path outside git into REV, such as data")
         out = "directory of the reports and runs (default: reports/runs/TIME-check)"
         add("--out", type=Path, metavar="DIR", help=out)
-        more = "another setting for this check, as in detect=3%%, max_seconds=600 or limits.syncs=1: the keys of "
-        more += "[tool.profiler.check] in pyproject.toml, where a project keeps them (docs/baseline.md)"
+        more = "override a setting of [tool.profiler.check], as in detect=3%%"
         add("--set", action="append", metavar="KEY=VALUE", help=more)
         words = 'RUN_A RUN_B | "CMD_A" "CMD_B" | -- CMD ARGS...'
-        add("words", nargs=argparse.REMAINDER, metavar=words, help="two recorded runs, two commands, or a command")
+        add("words", nargs=argparse.REMAINDER, metavar=words, help="two recorded runs, two commands, or one command")
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler.check.modes.finish import interrupt_code, report_error, stop_on_signals
@@ -69,7 +64,7 @@ class CheckCommand:
 
 
 def _refuse(message: str) -> NoReturn:
-    """Raise one line, as for every error of `check`: the usage of all options would bury it."""
+    """Raise a wrong option as one line, because the usage of all options would bury it."""
     from profiler.check.modes.finish import report_error
 
     raise report_error(ProfilerError(f"{message} (check --help names the options)"))

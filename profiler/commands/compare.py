@@ -1,4 +1,4 @@
-"""`compare`: compares a trainer before and after its fixes, two commands, or recorded runs, and writes a report."""
+"""`compare`: compares two commands, recorded runs, or the bundled trainer without and with its fixes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 PAIR: Final = 5
 LADDER: Final = 4
-"""Rounds by default. A ladder has many programs, some 40 for the bundled one, and shorter runs: some 7 minutes."""
+"""Default number of rounds. A ladder has many programs (about 40 for the bundled trainer): about 7 minutes."""
 
 
 class Compare:
-    """Runs are interleaved in pairs; ratios come from light recordings, causes from a separate detailed pass."""
+    """Record interleaved pairs of runs. Ratios come from light recordings, causes from a separate detailed run."""
 
     name = "compare"
-    help = "record two programs in alternation (default: a bundled trainer without and with its fixes) and compare them"
+    help = "record two programs in turn and compare them (default: a bundled trainer without and with its fixes)"
     examples = (
         'compare --before "python train.py" --after "python train.py --workers 2"',
         "compare reports/runs/before reports/runs/after",
@@ -38,16 +38,16 @@ class Compare:
         from profiler.record.schedule import trainers
 
         known = trainers()
-        named = ", ".join(f"{trainer.name}: {trainer.description}" for trainer in known.values())
-        default = f"; default: {next(iter(known))}" if known else ""
+        named = "; ".join(f"{trainer.name}: {trainer.description}" for trainer in known.values())
+        default = f" (default: {next(iter(known))})" if known else ""
         add = parser.add_argument
         add("runs", nargs="*", type=Path, metavar="RUN", help="two or more recorded runs; the first is the baseline")
         add("--before", metavar="CMD", help="command of the baseline (in quotes)")
         add("--after", metavar="CMD", help="command to compare with the baseline")
-        add("--trainer", choices=tuple(known), help=f"which bundled trainer ({named}{default})")
-        add("--ladder", action="store_true", help="also measure every fix of a bundled trainer alone and left out")
-        add("--pairs", type=int, help=f"rounds in which every side runs once (default: {PAIR}, with --ladder {LADDER})")
-        add("--anyway", action="store_true", help="compare runs that are not comparable; the report is marked")
+        add("--trainer", choices=tuple(known), help=f"{named}{default}")
+        add("--ladder", action="store_true", help="also measure each fix of a bundled trainer")
+        add("--pairs", type=int, help=f"number of rounds (default: {PAIR}, with --ladder {LADDER})")
+        add("--anyway", action="store_true", help="compare runs that are not comparable, and mark the report")
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
         add_counting(parser)
         add_card(parser)
@@ -100,7 +100,7 @@ def _compare(args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapp
 def _compare_counts(
     args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapping[str, str], out: Path, devices: str
 ) -> int:
-    """Count both sides once, since two runs of a program that does the same have equal counts."""
+    """Count each side once: counts of the same program do not vary."""
     from profiler.commands._comparing import compare_counted
     from profiler.record.target import signals_as_interrupt
 
@@ -114,7 +114,7 @@ def _compare_counts(
 
 
 def _options_by_name(known: Mapping[str, Trainer]) -> dict[str, dict[str, TrainerOption]]:
-    """Options of all trainers: option name -> trainer name -> option."""
+    """Return the options of all trainers: option name -> trainer name -> option."""
     options: dict[str, dict[str, TrainerOption]] = {}
     for trainer in known.values():
         for name, option in trainer.options.items():
@@ -134,7 +134,7 @@ def _option_help(options: Mapping[str, TrainerOption]) -> str:
 
 
 def _given(args: argparse.Namespace, known: Mapping[str, Trainer]) -> dict[str, str]:
-    """Options of the trainers that the command line names."""
+    """Return the trainer options of the command line: name -> value."""
     values = {name: getattr(args, name.replace("-", "_")) for name in _options_by_name(known)}
     return {
         name: ",".join(value) if isinstance(value, list) else str(value)
@@ -144,15 +144,15 @@ def _given(args: argparse.Namespace, known: Mapping[str, Trainer]) -> dict[str, 
 
 
 def _check_counting(args: argparse.Namespace) -> None:
-    """Refuse what has no effect where two programs are counted, each of them once."""
+    """Refuse options without effect on counts."""
     option = "--virtual-cuda" if args.virtual_cuda else "--count"
     if args.runs:
-        raise ProfilerError(f"leave {option} out: runs that were counted are compared as such without it")
+        raise ProfilerError(f"leave {option} out: counted runs are compared without it")
     unused = {"--ladder": args.ladder, "--pairs": args.pairs is not None, "--anyway": args.anyway}
     if names := [name for name, is_given in unused.items() if is_given]:
-        raise ProfilerError(f"leave {' and '.join(names)} out: {option} starts two programs, each of them once")
+        raise ProfilerError(f"leave {' and '.join(names)} out: {option} starts each program once")
     if not args.virtual_cuda and args.before is None and args.after is None:
-        raise ProfilerError("--count: the bundled trainers are counted with --virtual-cuda")
+        raise ProfilerError("--count: use --virtual-cuda to count the bundled trainers")
 
 
 def _check(args: argparse.Namespace, given: Mapping[str, str]) -> None:
@@ -160,7 +160,7 @@ def _check(args: argparse.Namespace, given: Mapping[str, str]) -> None:
     if args.runs and commands:
         raise ProfilerError("give either recorded runs or --before and --after, not both")
     if len(args.runs) == 1:
-        raise ProfilerError("one run cannot be compared: give two or more, or none for the bundled pair")
+        raise ProfilerError("one run cannot be compared: give two or more, or none for the bundled trainer")
     if len({path.resolve() for path in args.runs}) < len(args.runs):
         raise ProfilerError("a run is given twice: compare it with another one")
     if len(commands) == 1:
@@ -192,14 +192,14 @@ def _commands(args: argparse.Namespace) -> Experiment:
 
 
 def _command(label: str, text: str) -> SideCommand:
-    """A side given as one text; raises where its program is missing, before anything is recorded."""
+    """Return the side of a command. Raise before anything is recorded if its program does not exist."""
     from profiler.record.schedule import SideCommand
     from profiler.record.target import find_program
 
     try:
         argv = with_python(shlex.split(text))
         if not argv:
-            raise ProfilerError("there is no command in it")
+            raise ProfilerError("the command is empty")
         find_program(argv)
     except (ValueError, ProfilerError) as error:
         raise ProfilerError(f"--{label} {masked_command(text)!r}: {error}") from None
@@ -207,18 +207,18 @@ def _command(label: str, text: str) -> SideCommand:
 
 
 def _too_early(experiment: Experiment, recorded: RecordedRuns, out: Path) -> ProfilerError:
-    """Name the runs that an interruption left, and the command that still compares two of them."""
+    """Return the error of an interrupted comparison, with the finished runs and a command that compares two of them."""
     light = [path for program in experiment.programs for path in recorded.light.get(program.label, ())]
     text = f"interrupted before a {experiment.round_name} was complete; "
     if len(light) < 2:
-        return ProfilerError(f"{text}what ran is kept in {out}", Exit.INTERRUPTED)
+        return ProfilerError(f"{text}the runs so far are kept in {out}", Exit.INTERRUPTED)
     command = f"{called_as()} compare {shlex.join(map(str, light[:2]))}"
     count = len(light) + sum(map(len, recorded.again.values()))
     return ProfilerError(f"{text}{count} runs are kept in {out}, compare two of them: {command}", Exit.INTERRUPTED)
 
 
 def _output_directory(args: argparse.Namespace) -> Path:
-    """Choose the directory of runs and report. Only the first run creates it, so that a refusal leaves nothing."""
+    """Return the directory of runs and report. Only the first run creates it, so a refusal leaves no folder."""
     from profiler.run.store import check_directory, default_directory
 
     out: Path = args.out or default_directory(("compare",), RUNS)

@@ -1,4 +1,4 @@
-"""`diagnose`: explains in the terminal why a recorded run was slow: where its time went, what left the device idle."""
+"""`diagnose`: explains in the terminal why a recorded run was slow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from profiler.commands._common import add_max_size, add_run, newest_run
 
 
 class DiagnoseCommand:
-    """python -m profiler diagnose [RUN] [--what-if CHANGES] [--ledger [FILE:LINE]] [--format text|json]"""
+    """Print the findings of a run, its ledger of time, its counts, or a prediction."""
 
     name = "diagnose"
     help = "explain in the terminal why a recorded run was slow"
@@ -18,10 +18,10 @@ class DiagnoseCommand:
     )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        add_run(parser, "a recorded run, a .zip of it, or a folder of traces")
-        changes = "predict the step with changes instead, such as sync=0,input=0.5 (docs/findings.md)"
+        add_run(parser, "a run, a .zip of it, or a folder of traces")
+        changes = "predict the step with changes, such as sync=0,input=0.5 (docs/findings.md)"
         parser.add_argument("--what-if", metavar="CHANGES", help=changes)
-        cells = "list all time instead, or that of a line: what, when, whose, and which finding has it"
+        cells = "list all time of the run, or of one line"
         parser.add_argument("--ledger", metavar="FILE:LINE", nargs="?", const="", help=cells)
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
         add_max_size(parser)
@@ -36,7 +36,10 @@ class DiagnoseCommand:
         from profiler.report.write import rendered
 
         if args.ledger is not None and (args.what_if is not None or args.format == "json"):
-            raise ProfilerError("--ledger prints a table by itself; --format json alone has its cells", Exit.USAGE)
+            raise ProfilerError(
+                "--ledger prints a table: leave --what-if and --format json out (--format json alone has the cells)",
+                Exit.USAGE,
+            )
         if args.what_if is not None:
             return _what_if(args)
         run = load(args.directory or newest_run())

@@ -1,4 +1,4 @@
-"""`doctor`: shows what can be measured on this machine and what not, why, and the command that would change it."""
+"""`doctor`: shows what can be measured on this machine, and how to enable the rest."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NOTE: Final = (
 
 
 class DoctorCommand:
-    """python -m profiler doctor [--python EXE] [--json]"""
+    """Print what this machine allows to measure. Return 1 if a requirement of level standard is missing."""
 
     name = "doctor"
-    help = "show what can be measured on this machine, what cannot and why, and how to change it"
+    help = "show what can be measured on this machine, and how to enable the rest"
     examples = ("doctor", "doctor --json")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
@@ -59,12 +59,12 @@ class DoctorCommand:
 
 
 def _report_missing(why: str, *, as_json: bool) -> int:
-    """The only answer without our own packages, which all checks and the table need."""
+    """Report missing packages of the profiler, without which no check can run."""
     if as_json:
         row = {"name": "packages", "title": "own packages", "needed": True, "state": "no", "why": why, "do": None}
         print(json.dumps({"schema": "doctor/1", "standard": False, "conclusion": why, "checks": [row]}, indent=1))
     else:
-        print(f"own packages  no  {why}\n\nRecording does not work, and nothing else can be looked at before.")
+        print(f"own packages  no  {why}\n\nRecording does not work. Install them first: all other checks need them.")
     return int(Exit.FAIL)
 
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from profiler.run.model import Run
 
 FILES = {"perfetto": "trace.json.gz", "speedscope": "speedscope.json", "collapsed": "collapsed.txt"}
-"""Format -> name of the file that is written without --out."""
+"""Format -> default name of the file."""
 
 
 class ExportCommand:
-    """python -m profiler export [RUN] [--format perfetto|speedscope|collapsed] [--out FILE]"""
+    """Write a run in a format of another tool, and print the path of the file."""
 
     name = "export"
     help = "write a recorded run as a trace for Perfetto, or as stacks for speedscope or flamegraph.pl"
@@ -27,13 +27,13 @@ class ExportCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add_run(parser, "directory of a recorded run, or a .zip of it")
-        add("--format", choices=tuple(FILES), default="perfetto", help="default: %(default)s")
+        add_run(parser, "a run, or a .zip of it")
+        add("--format", choices=tuple(FILES), default="perfetto", help="format of the file (default: %(default)s)")
         names = ", ".join(FILES.values())
         add("--out", metavar="FILE", help=f"- is standard output; .gz compresses (default: in the run, {names})")
-        add("--pid", type=int, nargs="+", metavar="N", help="only these processes")
-        add("--thread", type=int, nargs="+", metavar="N", help="only these threads")
-        add("--threads", action="store_true", help="collapsed: begin each stack with its process and thread")
+        add("--pid", type=int, nargs="+", metavar="N", help="export only these processes")
+        add("--thread", type=int, nargs="+", metavar="N", help="export only these threads")
+        add("--threads", action="store_true", help="begin each collapsed stack with its process and thread")
         add_max_size(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -43,7 +43,7 @@ class ExportCommand:
         from profiler.run.load import load
 
         if args.threads and args.format != "collapsed":
-            raise ProfilerError(f"--threads: format {args.format} separates its threads already")
+            raise ProfilerError(f"--threads: format {args.format} already separates threads")
         path: Path = args.directory or newest_run()
         directory = path.parent if path.name == tables.MANIFEST else path
         run = load(directory)
@@ -63,7 +63,7 @@ class ExportCommand:
 
 
 def _timeline(run: Run, directory: Path, args: argparse.Namespace) -> Iterator[str]:
-    """The timeline with the operators of torch's trace, where there is one; prints their time and what is left out."""
+    """Return the timeline, with the operators of torch's trace if there is one. Print what is left out."""
     from profiler.core import units
     from profiler.report.export import perfetto
     from profiler.run.filter import filter_run, filter_trace

@@ -1,4 +1,4 @@
-"""`lint`: counts a few steps of a script, and names the lines that a rule without a clock finds fault with."""
+"""`lint`: counts a few steps of a script, and names the lines that break a rule about counts."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ from profiler.core.machine import DEFAULT_CARD
 from profiler.exact.model import CARDS
 
 _EPILOG: Final = (
-    "Exit code: 0 no finding, 1 findings, 2 it was impossible (the script failed, took too few steps or used no CUDA "
-    "device). The comment `profiler: ignore` in a line keeps it from being reported."
+    "Exit code: 0 no finding, 1 findings, 2 lint was impossible (the script failed, took too few steps or used no CUDA "
+    "device). A line with the comment `profiler: ignore` is not reported."
 )
 
 
 class LintCommand:
-    """python -m profiler lint train.py --device cuda"""
+    """Run a few steps of a script, and print the lines that wait, copy or leak."""
 
     name = "lint"
-    help = "run a few steps on a CUDA device that does not exist, and name lines that wait, copy or leak"
+    help = "run a few steps on a virtual CUDA device, and name lines that wait, copy or leak"
     examples = ("lint train.py --device cuda", "lint --cpu -- -m mine.train --epochs 1")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.epilog = _EPILOG
         add = parser.add_argument
-        add("--cpu", action="store_true", help="show the script no CUDA device: count reads that would wait on a GPU")
-        add("--devices", type=int, default=1, metavar="N", help="CUDA devices that it sees (default: %(default)s)")
+        add("--cpu", action="store_true", help="count on the CPU the reads that would wait")
+        add("--devices", type=int, default=1, metavar="N", help="number of virtual CUDA devices (default: %(default)s)")
         add(
-            "--card", choices=CARDS, default=DEFAULT_CARD, help="what they show themselves to be (default: %(default)s)"
+            "--card",
+            choices=CARDS,
+            default=DEFAULT_CARD,
+            help="GPU model of the virtual devices (default: %(default)s)",
         )
-        add("--steps", type=int, default=8, metavar="N", help="counted steps (default: %(default)s)")
-        add("--new-since", metavar="REV", help="report only lines that are new or changed since this git revision")
-        add("--baseline", type=Path, metavar="FILE", help="report only findings that this file does not have")
+        add("--steps", type=int, default=8, metavar="N", help="number of counted steps (default: %(default)s)")
+        add("--new-since", metavar="REV", help="report only lines that changed since this git revision")
+        add("--baseline", type=Path, metavar="FILE", help="report only findings that are not in this file")
         add("--update", action="store_true", help="write the findings to the baseline instead")
         add("--ignore", action="append", default=[], metavar="RULE", help="leave this rule out")
-        add("--format", choices=("text", "json"), default="text", help="how to print findings (default: %(default)s)")
+        add("--format", choices=("text", "json"), default="text", help="format of the output (default: %(default)s)")
         add("--patience", type=seconds(), default=300.0, metavar="S", help="seconds to wait for the first step")
         words = "SCRIPT [ARGS...] | -- -m MODULE [ARGS...]"
         add("words", nargs=argparse.REMAINDER, metavar=words, help="the training script, started with this Python")
@@ -53,7 +56,9 @@ class LintCommand:
         if args.steps < 1 or args.devices < 1:
             raise ProfilerError("--steps and --devices must be 1 or more")
         if args.update and (args.baseline is None or args.new_since):
-            raise ProfilerError("--update writes all findings to --baseline FILE: give it that, and no --new-since")
+            raise ProfilerError(
+                "--update writes all findings to a file: add --baseline FILE, and leave --new-since out"
+            )
         is_python = words[0] == "-m" or words[0].endswith(".py")
         result = lint(
             [sys.executable, *words] if is_python else words,

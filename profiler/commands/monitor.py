@@ -1,4 +1,4 @@
-"""`monitor`: shows a running program live, recorded or not: threads, memory, GPUs, steps, what limits it."""
+"""`monitor`: shows a running program live, whether it is recorded or not."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from profiler.diagnose.model import LiveView
 
 _MIN_INTERVAL_S: Final = 0.1
-"""CPU times of processes tick at 10 ms: at shorter intervals the error exceeds 10%."""
+"""The kernel counts CPU time in units of 10 ms, so a shorter interval has an error above 10%."""
 _FIRST_S: Final = 0.3
 """Time between the first two readings: CPU use needs two, and the first picture should appear soon."""
 _LEAVE: Final = "Ctrl-C leaves; the program goes on"
 
 
 class MonitorCommand:
-    """python -m profiler monitor [PID | RUN] [--once] [--interval S]"""
+    """Show threads, memory, GPUs and steps of a running program, and what limits it."""
 
     name = "monitor"
     help = "show a running program live: threads, memory, GPUs, steps, and what limits it"
@@ -35,11 +35,11 @@ class MonitorCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        what = "default: the newest run being recorded below this folder, else the newest on this machine"
+        what = "a process or a run (default: the newest that is being recorded)"
         add("what", nargs="?", metavar="PID | RUN", help=what)
-        once = "print one snapshot after one interval and exit (the default when output is not a terminal)"
+        once = "print one snapshot and exit (default without a terminal)"
         add("--once", action="store_true", help=once)
-        interval = "seconds between readings (default: 1)"
+        interval = "seconds between two readings (default: 1)"
         add("--interval", type=seconds(_MIN_INTERVAL_S), default=1.0, metavar="S", help=interval)
 
     def run(self, args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from profiler.commands._common import add_max_size, add_run, newest_run
 
 
 class ReportCommand:
-    """python -m profiler report [RUN] [--format html|md|json|text] [--out FILE]"""
+    """Write the report of a run to a file and print its path, or print it as text."""
 
     name = "report"
     help = "write the report of a recorded run"
@@ -17,14 +17,11 @@ class ReportCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add_run(parser, "a recorded run, a .zip of it, or a folder of traces")
-        add("--format", choices=("html", "md", "json", "text"), default="html", help="default: %(default)s")
-        add(
-            "--out",
-            type=Path,
-            metavar="FILE",
-            help="default: report.html (.md, .json) in the run directory; of a trace or a .zip in the current folder",
-        )
+        add_run(parser, "a run, a .zip of it, or a folder of traces")
+        formats = ("html", "md", "json", "text")
+        add("--format", choices=formats, default="html", help="format of the report (default: %(default)s)")
+        out = "the file (default: in the run directory, else in the current folder)"
+        add("--out", type=Path, metavar="FILE", help=out)
         add_max_size(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -45,7 +42,7 @@ class ReportCommand:
         if args.format == "text":
             print_report(build_report(results), full=True)
             return int(Exit.OK)
-        # traces and archives may lie where nothing is to be written
+        # the folder of a trace or an archive may be read-only
         directory = directory.parent if directory.name == MANIFEST else directory
         is_run = (directory / MANIFEST).is_file()
         name = "report" if is_run else directory.resolve().name.removesuffix(".gz").removesuffix(".json")

@@ -1,4 +1,4 @@
-"""`run`: records any program; its steps are detected by hooks, or it marks them itself (`profiler.marks`)."""
+"""`run`: records a program. Hooks detect its steps, or the program marks them (`profiler.marks`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from profiler.core.machine import virtual_devices
 from profiler.run.tables import LEVELS
 
 _MIN_PERIOD_S: Final = 0.01
-"""CPU times tick at 10 ms: samples at shorter periods would repeat the same values."""
+"""The kernel counts CPU time in units of 10 ms, so samples at shorter periods would repeat values."""
 
 
 class RunCommand:
-    """python -m profiler run [options] -- python train.py ..."""
+    """Record a program, and print the first screen of its report."""
 
     name = "run"
     help = "record a training program"
@@ -27,21 +27,21 @@ class RunCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("--out", type=Path, metavar="DIR", help=f"the run directory (default: a new one in {RUNS})")
-        levels = "light: steps and samples; standard: regions, calls, stacks too; full: all (default: %(default)s)"
+        levels = "how much to record (docs/recording.md; default: %(default)s)"
         add("--level", choices=LEVELS, default="standard", help=levels)
         add("--label", default="", help="name of this run in reports (default: the program's)")
-        period = "seconds between samples (default: 0.1)"
+        period = "seconds between samples of CPU and memory (default: 0.1)"
         add("--sample-period", type=seconds(_MIN_PERIOD_S), default=0.1, metavar="S", help=period)
         add("--timeout", type=seconds(), metavar="S", help="stop the program after this many seconds")
         add_counting(parser)
         add_card(parser)
-        marks = "put no hooks into the program: record only what it marks by itself (profiler.marks)"
+        marks = "install no hooks; record only the program's own marks (profiler.marks)"
         add("--marks-only", action="store_true", help=marks)
         add_privacy(parser)
         add("command", nargs=argparse.REMAINDER, metavar="-- CMD ARGS...", help="the command to record")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Exits with the program's own exit code, or by the signal that ended the program."""
+        """Return the program's exit code, or end by the signal that ended the program."""
         from profiler import analyse_run, load
         from profiler.record.launch import record
         from profiler.record.target import end_by, find_program, signals_as_interrupt

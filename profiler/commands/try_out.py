@@ -1,4 +1,4 @@
-"""`try`: measures what findings are worth, by running the program without what they blame."""
+"""`try`: measures the gain of findings by running the program without their cause."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ if TYPE_CHECKING:
     from profiler.run.trials import Trial
 
 _EPILOG: Final = (
-    "Exit code: 0 a gain was measured, 2 bad input, or no --yes without a terminal, 3 nothing could be tried (the "
-    "reason is printed), 4 the program failed while it was recorded, 130 Ctrl-C. No file changes outside of the run "
-    "directory."
+    "Exit code: 0 a gain was measured, 2 bad input, or no terminal and no --yes, 3 nothing could be tried (the reason "
+    "is printed), 4 the program failed while it was recorded, 130 Ctrl-C. No file outside of the run directory changes."
 )
 
 
 class TryCommand:
-    """python -m profiler try [RUN] [-- python train.py ...]"""
+    """Run a program in isolation with and without the cause of each finding, and print the measured gains."""
 
     name = "try"
-    help = "measure what findings are worth: run the program in isolation with and without what they blame"
+    help = "measure the gain of findings: run the program in isolation with and without their cause"
     examples = ("try reports/runs/train", "try --yes -- python train.py")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
@@ -40,7 +39,7 @@ class TryCommand:
         add = parser.add_argument
         add("--yes", action="store_true", help="do not ask before the program runs")
         add("--findings", type=_count, default=3, metavar="N", help="findings to try, the largest first (default: 3)")
-        add("--seconds", type=seconds(), metavar="S", help="the most for each finding (default: 3 times the recording)")
+        add("--seconds", type=seconds(), metavar="S", help="time limit of a finding (default: 3 times the recording)")
         add("--json", action="store_true", help="print the result as JSON")
         add_max_size(parser)
         words = "RUN [-- CMD ARGS...] | -- CMD ARGS..."
@@ -48,8 +47,7 @@ class TryCommand:
             "words",
             nargs=argparse.REMAINDER,
             metavar=words,
-            help=f"a recorded run (default: the newest in {RUNS}), with its command where some of it was left out; "
-            "or a command alone, which is recorded first",
+            help=f"a recorded run (default: the newest in {RUNS}), or a command to record first",
         )
 
     def run(self, args: argparse.Namespace) -> int:
@@ -67,7 +65,7 @@ class TryCommand:
         if len(words) > 1 or lacks_command:
             raise ProfilerError("name a run directory, or write a command after --, as in: try -- python train.py")
         if not (args.yes or sys.stdin.isatty()):
-            raise ProfilerError("try runs the program again: without a terminal it does so only with --yes")
+            raise ProfilerError("try runs the program again: without a terminal it needs --yes")
         check_isolation()
         if words:
             run = Path(words[0])
@@ -142,7 +140,7 @@ def _describe(session: Session, out: TextIO) -> None:
 
 
 def _measured(session: Session) -> Iterator[Trial]:
-    """The trials, while the round that runs is shown on standard error."""
+    """Yield the trials, and show the running round on standard error."""
     from rich.console import Console
 
     from profiler.core.terminal import progress

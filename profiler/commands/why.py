@@ -1,4 +1,4 @@
-"""`why`: says why a program is slow after some seconds of its training, and lets it run on."""
+"""`why`: says after some seconds of training why a program is slow, and lets it run on."""
 
 from __future__ import annotations
 
@@ -19,36 +19,32 @@ if TYPE_CHECKING:
 
 _MIN_S: Final = 1.0
 _LOOK_S: Final = 4.0
-"""Seconds after the first step until the first look, and between two looks. A choice: stacks are sampled from the first
-step on, 20 to 70 a second."""
+"""Seconds from the first step to the first analysis, and between two analyses. A choice: from the first step on, there
+are 20 to 70 stack samples a second."""
 _TELL_S: Final = 10.0
 """Seconds between two lines of progress."""
 
 
 class WhyCommand:
-    """python -m profiler why [--seconds S] [--brief] [--stop] [--out DIR] PID | -- CMD ARGS..."""
+    """Start a program, record it until the cause is certain, print the answer, and let the program run on."""
 
     name = "why"
-    help = "say why a program is slow after some seconds of its training, and let it run on"
+    help = "say after some seconds of training why a program is slow, and let it run on"
     examples = ("why train.py", "why -- torchrun --nproc-per-node 2 train.py")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        most = "answer this many seconds after the first step at the latest (default: 60; for a PID at most 10)"
+        most = "time limit after the first step (default: 60; for a PID at most 10)"
         add("--seconds", type=seconds(_MIN_S), default=60.0, metavar="S", help=most)
-        add("--brief", action="store_true", help="answer in one line, as for the mail of a job")
-        add("--stop", action="store_true", help="stop the program when the answer is there")
+        add("--brief", action="store_true", help="answer in one line, such as for an e-mail")
+        add("--stop", action="store_true", help="stop the program after the answer")
         add("--out", type=Path, metavar="DIR", help=f"the run directory (default: a new one in {RUNS})")
         add_privacy(parser)
-        add(
-            "command",
-            nargs=argparse.REMAINDER,
-            metavar="PID | -- CMD ARGS...",
-            help="the program, or the process of one",
-        )
+        words = "PID | -- CMD ARGS..."
+        add("command", nargs=argparse.REMAINDER, metavar=words, help="a running process, or a program to start")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Exits with the program's own exit code, or by the signal that ended it."""
+        """Return the program's exit code, or end by the signal that ended the program."""
         from profiler.record.launch import record
         from profiler.record.target import end_by, find_program
         from profiler.run.model import RunSpec
@@ -77,7 +73,7 @@ class WhyCommand:
 
 
 class _Window:
-    """Looks at a run that is being recorded until the answer is sure or the time is used up."""
+    """Analyses a run during its recording, until the answer is certain or the time is used up."""
 
     def __init__(self, run: Path, most: float) -> None:
         from profiler import read
@@ -93,10 +89,10 @@ class _Window:
         self._looked_at: Analysis | None = None
         self.uncertain = "no step was seen"
         self.is_done = False
-        """Whether the answer was due before the program ended."""
+        """True if the answer was due before the program ended."""
 
     def is_enough(self) -> bool:
-        """Tell whether to answer now; called about ten times a second."""
+        """Return whether to answer now. The recorder calls this about ten times a second."""
         now = time.monotonic()
         if self._first is None:
             steps, reason = self._steps.read(time.monotonic_ns())
@@ -129,17 +125,17 @@ class _Window:
 
 
 def _of_process(args: argparse.Namespace) -> int:
-    """Look at the threads of a process that runs already: its steps cannot be seen from outside."""
+    """Show the threads of a running process, because its steps cannot be seen from outside."""
     from profiler.commands.attach import PLUGIN as ATTACH
 
     if args.stop or args.brief:
-        raise ProfilerError("why PID looks at a process and leaves it as it is: --stop and --brief need a command")
+        raise ProfilerError("--stop and --brief need a command: why PID only observes a process")
     args.pid, args.seconds = int(args.command[0]), min(args.seconds, _ATTACHED_S)
     return ATTACH.run(args)
 
 
 _ATTACHED_S: Final = 10.0
-"""Seconds for which a process is looked at from outside."""
+"""Longest time in seconds for which a process is observed from outside."""
 
 
 def _say(text: str) -> None:
@@ -149,7 +145,7 @@ def _say(text: str) -> None:
 
 
 def _print(run: Path, window: _Window, *, brief: bool, goes_on: bool, is_over: bool = False) -> None:
-    """Print the first screen on stderr, which the program leaves free."""
+    """Print the first screen on stderr, apart from the output of the program."""
     from profiler import analyse_run, load
     from profiler.record.target import signals_as_interrupt
     from profiler.report.write import print_answer, print_summary

@@ -111,8 +111,8 @@ def _most(parts: Mapping[T, float], whole: float) -> T | None:
 class Board:
     """The cells of the measured steps of one thread, and who has them.
 
-    A claim wants the cells of its categories at its lines first, then those of the same phase, then those without a
-    line, and then time of the category whose line is not known. Two claims compete where they are about the same line,
+    A claim takes time of its categories in this order: cells at its lines, cells of the same phase, cells without a
+    line, and time of the category with an unknown line. Two claims compete where they are about the same line,
     or where both together cost more than there is of a category.
     """
 

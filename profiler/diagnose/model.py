@@ -132,7 +132,7 @@ class InputAdvice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InputDiagnosis:
-    """What limits the input. Shares are of a step, those of workers of the time in which they exist."""
+    """What limits the input. Shares are of a step. Shares of workers are of the time in which they exist."""
 
     advice: InputAdvice
     use: LoaderUse

@@ -245,7 +245,7 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
         if not of and any(phase.low == phase.high for phase in analysis.phases if phase.name in PHASES):
             note += " The parts above are recorded times, so both can differ a little."
         if any(place.share is None for place in places):
-            note += " ?: the line of the cause, which no sample of the training thread saw."
+            note += " ?: no sample of the training thread shows this line."
         return title, places, note
     thread = busy_thread(analysis)
     thread = thread if thread and thread.lines else None

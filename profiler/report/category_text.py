@@ -56,7 +56,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
     "framework": CategoryText("framework", "c5", "torch's own Python, or its operators if a GPU does the work",
         "while the host launched operators", "Calling torch's operators",
         "in the framework's own Python and in launching its operators"),
-    "compute": CategoryText("compute", "c6", "operators that are the work itself", "while the host computed",
+    "compute": CategoryText("compute", "c6", "operators that do the computation", "while the host computed",
         "Computing", "on computing"),
     "log": CategoryText("log", "c7", "logging", "while the host logged", "Logging", "on logging"),
     "checkpoint": CategoryText("checkpoint", "c8", "writing checkpoints", "while the host wrote a checkpoint",

@@ -248,7 +248,7 @@ def exit_status(info: RunInfo) -> str:
 def ended_early(analysis: Analysis) -> str:
     """Return a sentence about a program that failed or was interrupted after some steps; empty for any other."""
     status = "" if has_no_steps(analysis) else exit_status(analysis.info)
-    return f"The program {status}: only its first part is here." if status else ""
+    return f"The program {status}, and the recording ends there." if status else ""
 
 
 def without_torch(info: RunInfo) -> bool:

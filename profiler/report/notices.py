@@ -98,7 +98,7 @@ def _several_devices(values: Values) -> str:
 def _ended_early(values: Values) -> str:
     code = "" if values["exit_code"] is None else f" (exit code {values['exit_code']})"
     ended = "failed" if values["state"] == "failed" else "was interrupted"
-    return f"the run {ended}{code}: only its first part is here"
+    return f"the run {ended}{code}, and the recording ends there"
 
 
 def _drift(values: Values) -> str:

@@ -58,8 +58,7 @@ class Trial:
 
     @property
     def is_most(self) -> bool:
-        """Return whether the gain is that of leaving out work of which the program needs a part: all work of a
-        loader."""
+        """Return whether the gain is a limit: the trial left out all work of a loader, and the program needs some."""
         return bool(self.settings.get("replay"))
 
 

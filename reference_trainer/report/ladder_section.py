@@ -40,10 +40,10 @@ _COLUMNS: Final = (
 _NOTE: Final = (
     "{}, with 95% intervals. Alone: over as-found. On top of all others: the full set over the full set "
     "without this fix. What a fix needs came along with it, and what needs it was left out with it. "
-    "The rule is the one that recognizes in any program what the fix removes. Predicted: what its finding about the "
-    "program without this fix expects if all of that cost goes, with the range of all ways to predict it; several "
-    "fixes of one rule share it. At least: the fix also saves Python around the calls that it merges, and time of the "
-    "device, and no recording tells how much."
+    "Rule: it detects the cost that the fix removes, in any program. Predicted: the gain by the rule's finding in the "
+    "program without this fix, if all of the cost goes, with the range of all predictions; several fixes of one rule "
+    "share it. At least: the fix also saves an unknown amount of Python around the calls that it merges, and of device "
+    "time."
 )
 _OTHERS_NOTE: Final = (
     "CPU time is that of the process with all its threads and children; it includes a host device and waits that poll. "

@@ -159,7 +159,7 @@ def lines(several: tuple[Curves, ...], name: str) -> Lines:
     panels = tuple(panel for run in several if (panel := _panel(run, name, mixed=mixed, in_steps=in_steps)).curves)
     if not in_steps and len(panels) > 1 and all(len(panel.curves) == 1 and not panel.levels for panel in panels):
         panels = (Panel("", tuple(curve for panel in panels for curve in panel.curves)),)  # the sides in one plot
-    note = "Steps lie where they would if each had taken the same time." if in_steps and panels else ""
+    note = "The position of a step assumes that all steps take equally long." if in_steps and panels else ""
     x_label = "steps" if in_steps else "seconds"
     unit = "" if mixed or not several else _unit(several[0], name)
     return Lines(label(name), x_label, unit, panels, note=note, separate_x=in_steps, separate_y=mixed)

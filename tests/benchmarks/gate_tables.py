@@ -23,36 +23,42 @@ SIZES = {"few": "10 samples of a side", "many": "all blocks of two or five round
 WAYS = ("same job", "stored")
 
 _OPENING = """\
-From {gates} live gates with {rounds} rounds, {from} to {to} (UTC), `--detect 5%`. Real work was added; nothing was
+From {gates} live gates with {rounds} rounds, {from} to {to} (UTC), `detect = "5%"`. Real work was added; nothing was
 simulated. Written by `python -m tests.benchmarks.gate_resample`."""
-_CROWDED_NOTE = """ *Crowded*: on average more programs, with the gate's own, wanted to run than there were cores, less
-the time that other virtual machines took; each round records both. The sections below use only the gates that were not
-crowded."""
+_CROWDED_NOTE = """ *Crowded*: on average, more programs wanted to run than there were cores. The gate's own
+programs count, and the time that other virtual machines took counts as missing cores; each round records both. The
+sections below leave crowded gates out."""
 _ROUNDS = """\
 Each dot is a live round (at most 300 of an experiment), the bar is the middle half, and the stroke is the median. The
-edges do not apply to single rounds: the result is a FAIL if the mean of several rounds is surely above one edge, and a
+edges do not apply to single rounds. The result is a FAIL if the mean of several rounds is surely above one edge, and a
 PASS if it is surely below the other."""
 _LIMITATIONS = """\
-Drawn rounds show what this gate does with rounds such as these. They cannot show a machine that is worse than it was in
-these hours, nor a tail that no live round reached. Rounds that are drawn one by one are independent and come from mixed
-hours, unlike real ones; "kept together" keeps runs of 5 consecutive rounds, and with them what these have in common
-(such as a busy quarter of an hour). The 95% interval consists of percentiles over pools in which whole live gates were
-drawn with replacement; it is never narrower than the number of drawn gates allows. A rate of 0 means that no such
-rounds were observed often enough, not that there are none: the live counts above give the bound without that
-assumption. A live gate stops as soon as it can, so unlucky gates contribute more rounds; with only the first 5 rounds
-of each A/A gate, {first}.{alike}"""
+These gates are made of rounds that were drawn from live gates. They show what this gate does with such rounds. They
+cannot show a worse machine than that of these hours, nor a tail that no live round reached. Rounds drawn *one by one*
+are independent and come from mixed hours, unlike real ones. *Kept together* draws runs of 5 consecutive rounds, and so
+keeps what these have in common, such as a busy quarter of an hour.
+
+The 95% interval consists of percentiles over pools. For each pool, whole live gates were drawn with replacement. It is
+never narrower than the number of drawn gates allows. A rate of 0 does not mean that it never happens: too few such
+rounds were observed. The bounds of the live counts above do not depend on drawing.
+
+A live gate stops as soon as it can, so unlucky gates contribute more rounds. With only the first 5 rounds of each A/A
+gate, {first}.{alike}"""
 _LEGEND = """\
 The dots have intervals of 95%. The rates of this gate come from rounds that were drawn one by one. Filled: FAIL. Open:
-FAIL or INCONCLUSIVE, which fails a job too unless it uses `--inconclusive=pass`."""
+FAIL or INCONCLUSIVE; INCONCLUSIVE fails a job too, unless `inconclusive = "pass"` is set."""
 _MEASURED = """\
-Each rule gets the blocks of the same live rounds; a sample is the time of a step in one block. Its users would measure
-one revision after the other, and so it gets them. asv takes 10 samples, and benchstat recommends 10 (a second of
-pytest-benchmark would contain 20 such steps). *Same job*: the base's first 10 blocks of a round against the candidate's
-last 10, and the other way round. *Stored*: the base's blocks of one gate against the candidate's of another gate
-({apart}). *All blocks of two or five rounds*: the base's blocks of a gate's first two rounds against the candidate's of
-its fourth and fifth rounds (and the other way round), or all of five rounds against all of five rounds of another gate.
-The intervals (in the figure and in `error-rates.json`) are 95% intervals: whole gates were drawn with replacement. The
-row of this gate is its rate of FAIL from rounds that were drawn one by one; INCONCLUSIVE does not count."""
+Each rule gets the blocks of the same live rounds. A sample is the time of a step in one block. Users of these rules
+measure one revision after the other, so the rules get the blocks in this order. asv takes 10 samples, and benchstat
+recommends 10 (a second of pytest-benchmark would contain 20 such steps).
+
+- *Same job*: the base's first 10 blocks of a round against the candidate's last 10, and the other way round.
+- *Stored*: the base's blocks of one gate against the candidate's of another gate ({apart}).
+- *All blocks of two or five rounds*: the base's blocks of a gate's first two rounds against the candidate's of its
+  fourth and fifth rounds, and the other way round; or all of five rounds against all of five rounds of another gate.
+
+For the 95% intervals (in the figure and in `error-rates.json`), whole gates were drawn with replacement. The row of
+this gate is its rate of FAIL from rounds that were drawn one by one; INCONCLUSIVE does not count."""
 
 
 def document(found: Mapping[str, Any], figure: str, rounds_figure: str) -> str:
@@ -82,7 +88,7 @@ def document(found: Mapping[str, Any], figure: str, rounds_figure: str) -> str:
         "The rules come from:",
         "\n".join(f"- {rule.name}: {rule.source}. {rule.note}" for rule in RULES),
     ]
-    return "\n\n".join(_wrapped(part) for part in parts if part) + "\n"
+    return "\n\n".join(_wrapped(part) for text in parts for part in text.split("\n\n") if part) + "\n"
 
 
 def shown(name: str) -> str:
@@ -129,8 +135,8 @@ def _live_table(live: Mapping[str, Any]) -> str:
 
 def _live_notes(live: Mapping[str, Any]) -> str:
     text = (
-        '"No FAIL" is a PASS or INCONCLUSIVE. *At most*: the highest rate of that error that these counts alone do not '
-        "exclude with 95% confidence (Clopper–Pearson, one-sided). The verdicts are those at the time of the check."
+        '"No FAIL" is a PASS or INCONCLUSIVE. *At most* is the upper bound of the error rate with 95% confidence '
+        "(Clopper–Pearson, one-sided), from these counts alone. The verdicts were given at the time of the check."
     )
     if any(name.endswith(CROWDED) for name in live):
         text += _CROWDED_NOTE
@@ -140,7 +146,7 @@ def _live_notes(live: Mapping[str, Any]) -> str:
         if one["changed"]
     )
     if changed:
-        return f"{text} With the present rules the same rounds give other verdicts for: {changed}."
+        return f"{text} The present rules change these verdicts on the same rounds: {changed}."
     return f"{text} The present rules give the same verdicts for the same rounds."
 
 
@@ -181,8 +187,8 @@ def _correlations(drawn: Mapping[str, Any]) -> str:
     if not known:
         return ""
     return (
-        " The intraclass correlation of the typical step's slow-down among the first 5 rounds of a gate is 0 where "
-        f"they are no more alike than rounds of different gates: {known}."
+        " The slow-downs of the typical step in the first 5 rounds of a gate have an intraclass correlation. It is 0 "
+        f"if they are no more alike than rounds of different gates: {known}."
     )
 
 
@@ -192,8 +198,8 @@ def _lent_rounds(drawn: Mapping[str, Any]) -> str:
         return ""
     own = "; ".join(f"{name}: {one['confirming'] - one['lent']}" for name, one in lent.items())
     return (
-        f"Experiments in which a FAIL was seldom suspected have too few confirming rounds of their own ({own}). They "
-        f"also use the {next(iter(lent.values()))['lent']} of “5% more work”: the slow-downs are shifted by the "
+        f"In some experiments a FAIL was seldom suspected, so they have too few confirming rounds ({own}). They also "
+        f"use the {next(iter(lent.values()))['lent']} of “5% more work”. Their slow-downs are shifted by the "
         "difference between the means of both experiments, line by line."
     )
 

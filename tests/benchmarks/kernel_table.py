@@ -188,20 +188,25 @@ PAGE: Final = """# CUDA kernels
 
     .venv/bin/python -m tests.benchmarks.kernel_table > docs/kernels.md
 
-No figure of this page was measured on a GPU. Registers, shared memory and spills are what ptxas ({ptxas}) reports for
-sm_90. Occupancy is the share of a multiprocessor's 64 warps that they and the block size admit; kernels of a single
-thread or block leave the other multiprocessors idle whatever it is. Bytes, operations and time are those of one launch
-at preset `gpu` (width {width}, {layers} layers, vocabulary {vocabulary}, {tokens} tokens in a chunk); {narrow} are
-launched by narrower models only, and their figures are of preset `tiny`. Bytes are what a launch reads from memory and
-writes to it at least; operations are counted in the source, an exponential as 20. The roofline time is that of the
-bytes or of the operations at the peaks of an {card} ({bandwidth:.3g} TB/s, {flops:.3g} TFLOPS in fp32), whichever is
-longer; below {ridge:.0f} operations per byte, memory is the bound. Where it is below 2 µs, latency is what counts. Rows
-without these figures move a few kilobytes, or belong to the sweep, whose sizes vary.
+No figure of this page was measured on a GPU.
 
-Neither index arithmetic nor latency is in these figures; `tests/reference_trainer/kernels/test_ptx.py` bounds both.
-Where a kernel accesses memory most, an access costs at most 4 integer instructions of 64 bits (`fill_normals` and
-`fill_students` compute random numbers in 64 bits). With Numba's own int64 counters it was 5 to 14. In the machine code,
-all loads of a tile are issued before the first is used.
+- **Registers, shared and spilled bytes**: reported by ptxas ({ptxas}) for sm_90.
+- **Occupancy**: the share of the 64 warps of a multiprocessor that registers, shared memory and block size admit.
+  Kernels of a single thread or block leave the other multiprocessors idle at any occupancy.
+- **MB and operations per byte**: of one launch at preset `gpu` (width {width}, {layers} layers, vocabulary
+  {vocabulary}, {tokens} tokens in a chunk). Bytes are the least that a launch must read and write. Operations are
+  counted in the source; an exponential counts as 20. Only narrower models launch {narrow}, so their figures are of
+  preset `tiny`.
+- **Roofline time**: the larger of two times, for the bytes and for the operations, at the peaks of an {card}
+  ({bandwidth:.3g} TB/s, {flops:.3g} TFLOPS in fp32). Below {ridge:.0f} operations per byte, memory is the bound.
+  Below 2 µs, latency is the bound.
+
+Rows without these figures move a few kilobytes, or belong to the sweep, whose sizes vary.
+
+The figures contain neither index arithmetic nor latency; `tests/reference_trainer/kernels/test_ptx.py` bounds both.
+Where memory is accessed most often, an access costs at most 4 integer instructions of 64 bits (`fill_normals` and
+`fill_students` compute random numbers in 64 bits). With Numba's own int64 counters it was 5 to 14. In the machine
+code, all loads of a tile are issued before the first is used.
 
 {heads}
 {rows}

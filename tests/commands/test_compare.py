@@ -112,7 +112,9 @@ def test_ctrl_c_before_and_after_the_first_complete_round(compare: Compare, fake
     fake.hooks = {"01-after": interrupt}
     done = compare(*BEFORE_AFTER, "--out", "there")
     assert done.code == 130
-    assert done.err == "round 1 of 5\nerror: interrupted before a pair was complete; what ran is kept in there\n"
+    assert (
+        done.err == "round 1 of 5\nerror: interrupted before a pair was complete; the runs so far are kept in there\n"
+    )
     assert Path("there/01-before/run.json").exists()
     assert not Path("there/compare.html").exists()
     fake.hooks = {"02-before": interrupt}
@@ -297,7 +299,7 @@ def test_recorded_runs_that_are_not_comparable(compare: Compare) -> None:
     write_run(Path("two"), facts={"device": "host", "corpus": "b", "step": "chunk"})
     done = compare("one", "two", "--out", "here")
     assert done.code == 3
-    assert done.err == "error: not comparable: corpus: a against b (--anyway compares them all the same)\n"
+    assert done.err == "error: not comparable: corpus: a against b (--anyway compares them)\n"
     assert not Path("here").exists()
     forced = compare("one", "two", "--out", "here", "--anyway")
     assert forced.code == 0
@@ -337,7 +339,7 @@ def test_runs_that_compute_something_else_are_refused(compare: Compare) -> None:
     done = compare("one", "two", "--out", "here")
     assert done.code == 3
     reason = "result answer: 2 of 3 values of two differ from the first run (value 1 is 7 instead of 2)"
-    assert done.err == f"error: not comparable: {reason} (--anyway compares them all the same)\n"
+    assert done.err == f"error: not comparable: {reason} (--anyway compares them)\n"
     forced = compare("one", "two", "--out", "here", "--anyway")
     assert forced.code == 0
     (mismatch,) = report()["mismatches"]
@@ -382,7 +384,7 @@ def test_a_fixed_trainer_without_its_recurrence_is_refused(compare: Compare, mon
     done = compare("--before", before, "--after", broken, "--pairs", "1", "--out", "there")
     assert done.code == 3
     assert "not comparable: result predictions: " in done.err
-    assert "(--anyway compares them all the same; the runs are kept in there)" in done.err
+    assert "(--anyway compares them; the runs are kept in there)" in done.err
 
 
 def test_runs_that_cannot_be_read(compare: Compare) -> None:
@@ -418,7 +420,7 @@ def test_latest_that_is_no_link_is_left_alone(compare: Compare) -> None:
         (("a",), "one run cannot be compared"),
         (("a", "./a"), "a run is given twice"),
         (("--before", "true"), "--before and --after go together"),
-        (("--before", "", "--after", "true"), "--before '': there is no command in it"),
+        (("--before", "", "--after", "true"), "--before '': the command is empty"),
         (("--before", "true", "--after", "'x"), '--after "\'x": No closing quotation'),
         (("--before", "true", "--after", "no-such-program x"), "there is no such program"),
         (("--before", "no-such-program", "--after", "true"), "--before 'no-such-program': cannot start"),

@@ -1,7 +1,8 @@
-"""The help of each command ends with examples that the parser accepts, under the name by which it was called."""
+"""The help of each command is short, and ends with examples that the parser accepts."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -16,6 +17,8 @@ from profiler.core.plugins import discover
 from profiler.core.terminal import PROGRAM, called_as
 
 COMMANDS = list(discover("profiler.commands"))
+MOST_WORDS = 11
+"""Longest help of an option, without defaults in parentheses."""
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
@@ -55,3 +58,12 @@ def test_help_whose_reader_has_gone_ends_as_by_sigpipe(unbuffered: str) -> None:
     ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment, check=False)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
+def test_the_help_of_an_option_is_short(command: Any) -> None:
+    parser = argparse.ArgumentParser()
+    command.prepare_parser(parser)
+    for action in parser._actions:
+        words = re.sub(r"\([^()]*\)", "", action.help or "").split()
+        assert 1 <= len(words) <= MOST_WORDS, action.help

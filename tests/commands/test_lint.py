@@ -256,7 +256,7 @@ def test_only_new_findings_fail_with_a_revision_or_a_file(capsys: pytest.Capture
 def test_options_of_lint_that_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--update"], ["--update", "--baseline", "b.json", "--new-since", "HEAD"]):
         assert main(["lint", *words, "train.py"]) == 2
-        assert "--update writes all findings to --baseline FILE" in capsys.readouterr().err
+        assert "--update writes all findings to a file: add --baseline FILE" in capsys.readouterr().err
 
 
 def finding(line: int, source: str) -> LintFinding:

@@ -80,7 +80,7 @@ def test_json(run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 def test_without_a_terminal_nothing_runs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["try", "run"]) == 2
-    assert "only with --yes" in capsys.readouterr().err
+    assert "it needs --yes" in capsys.readouterr().err
     assert list(run.iterdir()) == []
 
 

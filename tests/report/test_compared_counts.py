@@ -103,10 +103,10 @@ def test_less_than_two_steps_of_a_rank_are_refused(steps: int, ranks: int, taken
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (["--count"], "the bundled trainers are counted with --virtual-cuda"),
-        (["--virtual-cuda", "--ladder"], "leave --ladder out: --virtual-cuda starts two programs, each of them once"),
-        (["--count", "--pairs", "7", "--anyway"], "leave --pairs and --anyway out: --count starts two programs"),
-        (["--count", "a", "b"], "leave --count out: runs that were counted are compared as such without it"),
+        (["--count"], "use --virtual-cuda to count the bundled trainers"),
+        (["--virtual-cuda", "--ladder"], "leave --ladder out: --virtual-cuda starts each program once"),
+        (["--count", "--pairs", "7", "--anyway"], "leave --pairs and --anyway out: --count starts each program once"),
+        (["--count", "a", "b"], "leave --count out: counted runs are compared without it"),
         (["--virtual-cuda", "0", "--before", "a", "--after", "b"], "the number of devices must be 1 or more"),
         (["--virtual-cuda", "--seconds", "3"], "--seconds has no effect with --virtual-cuda"),
         (["--virtual-cuda", "--device", "cuda"], "--device has no effect with --virtual-cuda"),

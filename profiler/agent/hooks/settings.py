@@ -1,14 +1,13 @@
 """Records the lines at which the program changes settings of torch, makes some objects, or registers hooks.
 
 The settings are those that may slow its steps: the number of threads, anomaly detection, deterministic algorithms,
-float64, and torch's profiler. The objects are threads, processes, and those of classes whose arguments advice may be
-about, such as TrainingArguments. The fact SETTINGS has the first line of each setting, of the number of threads the
-last one, of each thread the line that started it, and of other objects the only one, with file, number and function.
-Lines of libraries are left out.
-
-torch calls the hooks of modules, tensors and optimizers in each pass or step. For the user's hooks of modules, this
-also records how often they are registered, and whether they look at results outside of the training. A hook that
-returns a value is a part of the model: torch replaces the output, the inputs or the gradients by it.
+float64, and torch's profiler. The objects are threads, processes, and objects with arguments that advice may name, such
+as TrainingArguments. The fact SETTINGS has the first line of each setting, of the number of threads the last one, of
+each thread the line that started it, and of other objects the only one, with file, number and function. Lines of
+libraries are left out. torch calls the hooks of modules, tensors and optimizers in each pass or step. For the user's
+hooks of modules, this also records how often they are registered, and whether they look at results outside of the
+training. A hook that returns a value is a part of the model: torch replaces the output, the inputs or the gradients by
+it.
 """
 
 from __future__ import annotations

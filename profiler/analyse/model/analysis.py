@@ -174,8 +174,7 @@ class Analysis:
 
     @property
     def core_wait(self) -> float:
-        """Return the seconds of a step in which the stepping thread could run and had no core, as far as they are
-        known."""
+        """Return the known seconds of a step in which the stepping thread could run and had no core."""
         measures = (self.breakdown.get(name) for name in CORELESS_CATEGORIES)
         return sum(measure.value or 0.0 for measure in measures if measure is not None)
 

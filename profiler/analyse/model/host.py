@@ -80,7 +80,7 @@ class OperatorLine:
 
 @dataclass(frozen=True, slots=True)
 class TableGradient:
-    """The gradient of a table, such as that of an embedding, whose rows a line looks up."""
+    """The gradient of a table, such as an embedding: a line looks up some of its rows."""
 
     site: Site | None
     """The line that looks the rows up; None: a library does so by itself."""

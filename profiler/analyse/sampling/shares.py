@@ -375,7 +375,7 @@ def _active(
 
 
 def calls_by_line(run: Run, host: HostTimeline, window: Window) -> tuple[dict[tuple[str, int], Floats], Floats]:
-    """Return the ns of the recorded calls by category: those of each line, by file and line, and those of all lines."""
+    """Return the ns of the recorded calls by category: for each line, by file and line, and for all lines."""
     recorded = np.flatnonzero(host.source != REGION)
     cut = overlaps(host.segments.begin[recorded], host.segments.end[recorded], window.spans)
     row, length, kinds = recorded[cut.left], (cut.end - cut.begin).astype(np.float64), len(HOST_CATEGORIES)

@@ -202,7 +202,7 @@ class Stacks:
         return tuple((site, owner) for site, owner in below if owner != OURS)
 
     def library_frames(self, number: int) -> tuple[Site, ...]:
-        """Return those of them that are of libraries, without torch's and without those of the standard library."""
+        """Return the frames of libraries among them, without torch and the standard library."""
         return tuple(
             site for site, owner in self.frames_below(number) if owner == LIBRARY and not is_standard_library(site.file)
         )

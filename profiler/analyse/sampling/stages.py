@@ -99,8 +99,10 @@ def stage_spans(stacks: Stacks, window: Window) -> StageSpans:
 
 
 def _spans_without_training(stacks: Stacks, window: Window) -> tuple[Intervals, Intervals]:
-    """Return the intervals of evaluations, and other long stretches without gradients. The program marks evaluations, or
-    evaluation mode or a loader's batches without gradients show them."""
+    """Return the intervals of evaluations, and other long stretches without gradients.
+
+    The program marks evaluations, or evaluation mode or a loader's batches without gradients show them.
+    """
     run = stacks.run
     rows = thread_rows(run.stages, window)
     rows = rows[np.argsort(rows["begin"], kind="stable")]

@@ -189,7 +189,7 @@ def paid(pairs: Sequence[LinePair], payments: Iterable[Payment]) -> Iterator[Lin
 
 
 def changed_pairs(pairs: Iterable[LinePair]) -> tuple[list[LinePair], list[LinePair]]:
-    """Return the pairs whose amount fell, and those whose amount rose."""
+    """Return the pairs with a lower amount, and the pairs with a higher one."""
     pairs = list(pairs)
     fallen = [pair for pair in pairs if pair.base and above(pair.before, pair.after)]
     return fallen, [pair for pair in pairs if pair.candidate and above(pair.after, pair.before)]

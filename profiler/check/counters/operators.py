@@ -52,8 +52,8 @@ def counter_rows(rows: Table, counter: str) -> Table:
 def step_counts(run: Run, window: Window, rows: Table, shown: Callable[[str], str]) -> TableCounts:
     """Return the counters of the table `counts` in the steps of a window.
 
-    Growth is that of all lines together whose memory grows or shrinks in most steps, and 0 where it shrank. The peak is
-    the highest of all steps, times their number, so that it is the same per step.
+    Growth is the sum over all lines with memory that grows or shrinks in most steps, and 0 if this sum is negative. The
+    peak is the highest of all steps, times their number, so that it is the same per step.
 
     :param rows: those of the table that belong to steps.
     :param shown: the name of a file as sites have it.

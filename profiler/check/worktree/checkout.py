@@ -157,8 +157,7 @@ def checked_out(repository: Repository, commit: str, announce: Callable[[str], N
 def prune(repository: Repository) -> None:
     """Remove worktrees that killed checks on this host have left in this repository.
 
-    `git worktree prune` would also forget worktrees of the user whose disk is not mounted now, and those of a check
-    that runs on another host.
+    `git worktree prune` would also forget worktrees on an unmounted disk, and worktrees of a check on another host.
     """
     lines = run_git(repository.root, ["worktree", "list", "--porcelain"]).out.splitlines()
     trees = [Path(line.removeprefix("worktree ")) for line in lines if line.startswith("worktree ")]

@@ -38,8 +38,7 @@ def advised(costs: StepCosts, *advice: InputAdvice) -> InputDiagnosis | None:
 
 
 def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim | None:
-    """Return the part of the loader's time in which batches are made by parts with these names, where that is most of
-    it.
+    """Claim the loader's time in parts with these names, if they make batches for most of it.
 
     :param value: name of the value that tells the share.
     """

@@ -213,7 +213,7 @@ def lines_read(lines: Iterable[LineCost], calls: Collection[CallSite]) -> tuple[
 
 
 def lines_of(costs: StepCosts, phase: Phase) -> list[LineCost]:
-    """Return the lines of a phase: those by which it is entered, and those of the function that they call."""
+    """Return the lines that enter a phase, and the lines of the function that they call."""
     own = {site.place for site in (phase.site, *phase.further) if site}
     return [
         line
@@ -292,10 +292,12 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
 
 
 def called_by_program(costs: StepCosts) -> list[OperatorLine]:
-    """Return the operators that neither a loader nor an optimizer calls. Some gradient functions are small only within
-    torch, and count as large: those of a line whose operators are mostly large, such as a recurrent network's, and
-    where lines are known those of none, which add up the gradient of each parameter. The few large ones of a loop of
-    small operators, such as one that adds up what the loop took from a tensor, go with the loop."""
+    """Return the operators that neither a loader nor an optimizer calls.
+
+    Some gradient functions are small only within torch, and count as large. They belong to a line with mostly large
+    operators, such as a recurrent network's. Or they belong to no line although lines are known: they add up the
+    gradient of each parameter. A loop of small operators may have a few large ones, which go with the loop.
+    """
     rows = [row for row in costs.analysis.operators if not row.caller]
     has_lines = any(row.site for row in rows)
     is_small: dict[Site | None, bool] = {

@@ -409,7 +409,7 @@ def _allocating_sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
     threshold=NAMED,  # some new memory per step is common
 )
 def allocation_churn(costs: StepCosts) -> Claim | None:
-    """The time in which the kernel hands out memory, where it is as much as one large block per step. Reads of mapped
+    """Claim the time in which the kernel hands out memory, from one large block per step on. Reads of mapped
     files look alike, and a compiler needs new memory too: nothing is claimed then."""
     pages, kernel = costs.analysis.value("page_faults"), costs.analysis.value("kernel_time")
     computing, new = costs.cost("compute"), (pages or 0.0) * _PAGE_BYTES

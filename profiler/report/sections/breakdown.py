@@ -1,4 +1,4 @@
-"""Shows where the time of a step goes: that of the host, that of data loading, and that of each rank."""
+"""Shows where the time of a step goes: on the host, in data loading, and in each rank."""
 
 from __future__ import annotations
 

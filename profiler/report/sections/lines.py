@@ -145,7 +145,9 @@ def _lines_table(sides: Sequence[ReportSide]) -> b.Table:
         costs, of = side.detailed.lines, f"{side.label}: " * several
         if (samples := sum(line.samples for line in costs)) < MIN_SAMPLES:
             few = "only" if several else "Only"
-            notes.append(f"{of}{few} {plural(samples, 'stack sample')} ({MIN_SAMPLES} needed for more than a hint).")
+            notes.append(
+                f"{of}{few} {plural(samples, 'stack sample')}: with fewer than {MIN_SAMPLES}, shares are only a hint."
+            )
         if remaining := costs[_MAX_LINES:]:
             share = sum(line.share for line in remaining)
             notes.append(f"{of}{more_lines(len(remaining), share)} of the step.")

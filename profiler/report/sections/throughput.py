@@ -135,7 +135,7 @@ def long_steps(report_input: ReportInput) -> Iterator[Block]:
         caption = "Steps of more than twice the median, or 1.25 times with a checkpoint"
         fields = _SPIKE_FIELDS if len(report_input.sides) > 1 else _SPIKE_FIELDS[1:]
         notes = [f"{side.label}: {_why_no_line(spikes)}." for side, spikes in rows if not spikes.lines]
-        yield make_table(caption, fields, rows, " ".join(("The extra time is that beyond the median.", *notes)))
+        yield make_table(caption, fields, rows, " ".join(("The extra time is the time beyond the median.", *notes)))
     for side, spikes in rows:
         if spikes.lines:
             yield _spike_lines(side, spikes)

@@ -133,7 +133,7 @@ def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
         yield Callout(f"These sides are not comparable: {reasons}.", "warning", "Not comparable")
         return
     if not comparison.comparable:
-        forced = "They were compared all the same (--anyway), so no ratio is a gain."
+        forced = "They were compared because of --anyway; no ratio here is a gain."
         text = f"These sides are not comparable: {reasons}. {forced}"
         yield Callout(text, "warning", "Forced")
     ended = [
