@@ -56,6 +56,7 @@ class DiagnoseCommand:
 
 def _what_if(args: argparse.Namespace) -> int:
     import json
+    import shlex
 
     from profiler import load
     from profiler.analyse.analysis import analyse
@@ -66,9 +67,10 @@ def _what_if(args: argparse.Namespace) -> int:
     cures = parse_cures(args.what_if)
     if not cures:
         raise ProfilerError("--what-if: write one or more changes, such as sync=0,input=0.5")
-    prediction = what_if(analyse(load(args.directory or newest_run())), cures)
+    run = args.directory or newest_run()
+    prediction = what_if(analyse(load(run)), cures)
     if args.format == "json":
-        print(json.dumps(what_if_json(cures, prediction), indent=2, allow_nan=False))
+        print(json.dumps(what_if_json(cures, prediction, shlex.quote(str(run))), indent=2, allow_nan=False))
     else:
         print(what_if_text(cures, prediction))
     return int(Exit.OK)

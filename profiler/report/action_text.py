@@ -28,8 +28,11 @@ _CURES: Final = 2
 _TRIAL: Final = "Without --yes it asks first. It runs the program without this cause, and changes no file of yours."
 
 
-def run_actions(analysis: Analysis) -> tuple[Action, ...]:
-    """What to write, and the command that proves it; where no rule found a cause, the next useful command."""
+def run_actions(analysis: Analysis, most: int | None = ACTIONS) -> tuple[Action, ...]:
+    """What to write, and the command that proves it; where no rule found a cause, the next useful command.
+
+    :param most: how many of them; None: all.
+    """
     repair: tuple[Action, ...] = ()
     if analysis.info.state == "failed":
         repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
@@ -42,7 +45,7 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
     first = next((each for each in worth if not each.is_growth), worth[0] if worth else None)
     cures = [_cure(each, is_lead=each is lead) for each in worth[:_CURES]]
     proofs = () if repair and has_no_steps(analysis) else _proofs(analysis, first)
-    actions = (*repair, *cures, *proofs)[:ACTIONS]
+    actions = (*repair, *cures, *proofs)[:most]
     fill_in = f"write what was not recorded in place of {MASK}"
     return tuple(replace(each, title=f"{each.title}: {fill_in}") if MASK in each.command else each for each in actions)
 
@@ -65,7 +68,8 @@ def _cure(finding: Finding, *, is_lead: bool) -> Action:
     place = listed([*map(site_text, sites)]) if sites else ""
     cause = "" if is_lead else text.title
     note = " ".join(prediction_texts(finding)[:1])
-    return Action(text.fix.removesuffix("."), cause, text.code, note=note, place=place)
+    lines = tuple(f"{site.file}:{site.line}" for site in ([text.cure_site] if text.cure_site else finding.sites))
+    return Action(text.fix.removesuffix("."), cause, text.code, note=note, place=place, lines=lines)
 
 
 def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:

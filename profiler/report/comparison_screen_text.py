@@ -286,7 +286,8 @@ def _next_cure(side: ReportSide) -> Iterator[Action]:
         asking, command = trial_commands(side.detailed) if can_be_tried else ("", "")
         place = at(finding.sites[0]) if finding.sites else ""
         cause = f"{text.fix.removesuffix('.')}. {text.title.removesuffix('.')}{place}."
-        yield Action(f"Next in {side.label}", cause, text.code, command, asking, note)
+        lines = tuple(f"{site.file}:{site.line}" for site in finding.sites)
+        yield Action(f"Next in {side.label}", cause, text.code, command, asking, note, lines=lines)
 
 
 def _bound_of_host(side: ReportSide) -> Iterator[Action]:

@@ -90,9 +90,12 @@ def _reason(reason: Notice | None) -> str:
     return f"{text}; apply the fix by hand, and run `compare --before OLD --after NEW`"
 
 
-def trials_json(trials: list[Trial]) -> str:
-    """The trials as a JSON document, with the reason in words as well."""
+def trials_json(trials: list[Trial], step: str) -> str:
+    """The trials as a JSON document, with the reason in words as well.
+
+    :param step: the next step of the run with these trials.
+    """
     from dataclasses import asdict
 
     rows = [{**asdict(trial), "is_most": trial.is_most, "explanation": describe(trial.reason)} for trial in trials]
-    return json.dumps({"schema": "trials/1", "trials": rows}, indent=1)
+    return json.dumps({"schema": "trials/1", "next_step": step, "trials": rows}, indent=1)

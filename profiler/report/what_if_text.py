@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from profiler.analyse.finding import Cure, GainMethod, Prediction
+from profiler.core.terminal import called_as
 from profiler.core.units import ratio, seconds, share
-from profiler.diagnose.model import MOST_UNEXPLAINED
+from profiler.diagnose.model import MOST_UNEXPLAINED, WORTH_LEADING
+from profiler.report.blocks import Action
+from profiler.report.next_step import next_step
 from profiler.report.text import listed
 
 WHAT_IF_SCHEMA: Final = "what-if/1"
@@ -43,8 +46,11 @@ def what_if_text(cures: Sequence[Cure], prediction: Prediction) -> str:
     return " ".join(sentences)
 
 
-def what_if_json(cures: Sequence[Cure], prediction: Prediction) -> Mapping[str, Any]:
-    """The document of `diagnose --what-if --format json`."""
+def what_if_json(cures: Sequence[Cure], prediction: Prediction, run: str = "RUN") -> Mapping[str, Any]:
+    """The document of `diagnose --what-if --format json`.
+
+    :param run: the run directory, as a shell reads it.
+    """
     return {
         "schema": WHAT_IF_SCHEMA,
         "changes": {cure.name: cure.word or cure.factor for cure in cures},
@@ -56,4 +62,12 @@ def what_if_json(cures: Sequence[Cure], prediction: Prediction) -> Mapping[str, 
         "replayed_step_seconds": prediction.replayed,
         "unexplained": prediction.unexplained,
         "text": what_if_text(cures, prediction),
+        "next_step": _next_step(cures, prediction, run),
     }
+
+
+def _next_step(cures: Sequence[Cure], prediction: Prediction, run: str) -> str:
+    names = listed([cure.name for cure in cures])
+    if prediction.factor < WORTH_LEADING:
+        return next_step((Action(f"Leave {names} as it is: the change gives too little"),))
+    return next_step((Action(f"Find the lines of {names}, and change them", command=f"{called_as()} diagnose {run}"),))

@@ -47,12 +47,13 @@ def counts_rendered(counted: RunCounts, form: str) -> str:
     """The counts of a run by line, in one of FORMATS or for a terminal (`text`)."""
     from profiler.report import count_text
     from profiler.report.count_page import count_report
+    from profiler.report.next_step import counts_next_step
     from profiler.report.render import html, json, markdown
 
     if form == "text":
         return "\n".join(count_text.count_lines(counted, limit=len(counted.counts)))
     if form == "json":
-        return json.render(count_text.counts_json(counted))
+        return json.render({"next_step": counts_next_step(counted), **count_text.counts_json(counted)})
     report = count_report(counted)
     return html.render(report) if form == "html" else markdown.render(report)
 
@@ -64,13 +65,19 @@ def write_compared_counts(sides: Sequence[RunCounts], directory: Path, differenc
     """
     from profiler.report import count_text
     from profiler.report.count_page import compared_counts_report
+    from profiler.report.next_step import counts_next_step
     from profiler.report.render import html, json, markdown
 
     report = compared_counts_report(sides, differences)
     texts = {
         "html": html.render(report),
         "md": markdown.render(report),
-        "json": json.render(count_text.comparison_json(sides, differences)),
+        "json": json.render(
+            {
+                "next_step": counts_next_step(sides[-1]),
+                **count_text.comparison_json(sides, differences),
+            }
+        ),
     }
     for form, text in texts.items():
         write_text(directory / f"compare.{form}", text)

@@ -22,6 +22,7 @@ from profiler.core.terminal import plain
 from profiler.report.build import section_plugins
 from profiler.report.finding_text import finding_text
 from profiler.report.model import ReportInput, Results
+from profiler.report.next_step import results_next_step
 from profiler.report.text import describe
 
 COMPARISON_SCHEMA: Final = "comparison/2"
@@ -59,7 +60,8 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
 def _document(schema: str, results: Results, **more: Any) -> dict[str, Any]:
     """The fields of the results, and the keys that sections add; a section that fails is left out."""
     report_input = ReportInput.from_results(results)
-    document = {"schema": schema, "device": report_input.devices, **values_of(results), **more}
+    head = {"schema": schema, "next_step": results_next_step(report_input), "device": report_input.devices}
+    document = {**head, **values_of(results), **more}
     for plugin in section_plugins():
         if plugin.json is not None:
             document |= call_plugin(f"{plugin.name} (json)", plugin.json, report_input) or {}
