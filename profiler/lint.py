@@ -118,7 +118,6 @@ def lint(
     :param new_since: a git revision; only lines that are new or changed since then are judged.
     :raises ProfilerError: it fails, takes too few steps, or uses none of the devices; or a rule to ignore is unknown.
     """
-
     if unknown := sorted(set(ignore) - set(rules())):
         raise ProfilerError(f"--ignore: there is no rule {unknown[0]}")
     program = Program(CANDIDATE, tuple(argv), Path.cwd(), virtual_cuda=virtual_cuda, count=True)
