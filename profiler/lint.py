@@ -463,7 +463,7 @@ def lint_json(result: LintResult, program: str = "SCRIPT") -> str:
 
 
 def _next_step(result: LintResult, program: str) -> str:
-    """The cure of the line for which the host waits most often; without such a line, of the first finding."""
+    """Return the cure of the line for which the host waits most often; without such a line, of the first finding."""
     if not result.findings:
         return next_step((Action("Keep the code as it is: no rule finds fault with a line"),))
     most = max(result.findings, key=lambda each: each.change.after if each.change.counter == "syncs" else 0.0)

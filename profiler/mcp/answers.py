@@ -92,11 +92,11 @@ def run_step(analysis: Analysis, run: Path) -> str:
     return call("lines", run)
 
 
-def line_step(analysis: Analysis, site: Site | None) -> str:
+def line_step(analysis: Analysis, site: Site) -> str:
     """Return the cure of the finding that names a line; empty: no finding with a cure does."""
     for finding in analysis.findings:
         text = finding_text(finding)
-        if site is not None and text.fix and any(each.place == site.place for each in lines_of(finding)):
+        if text.fix and any(each.place == site.place for each in lines_of(finding)):
             return next_step((Action(text.fix, code=text.code, lines=(place(site),)), *_measure(analysis)))
     return ""
 
@@ -113,7 +113,7 @@ def read_step(analysis: Analysis, where: str, part: float) -> str:
 
 
 def _measure(analysis: Analysis) -> Sequence[Action]:
-    """The action that measures what an edit gave: the last one of a run, without steps its recording."""
+    """Return the action that measures what an edit gave: the last one of a run, without steps its recording."""
     last = [each for each in run_actions(analysis, None) if each.command][-1:]
     return [replace(each, title="Record it again") for each in last] if has_no_steps(analysis) else last
 

@@ -265,7 +265,7 @@ def _counts(run: Run, path: Path) -> Answer:
 
 
 def _ledger_step(analysis: Analysis, run: Path, line: str) -> str:
-    """The cure of a line, or the line to read; where no line is given, the one with most time."""
+    """Return the cure of a line, or the line to read; where no line is given, the one with most time."""
     ledger = analysis.ledger
     assert ledger is not None, "its report was made"
     cells = [cell for cell in ledger.cells if cell.place and cell.is_own and cell.owner is not Owner.IMPORT]
@@ -308,7 +308,7 @@ def _result(given: str) -> tuple[dict[str, Any], Path]:
 
 
 def _compared(document: dict[str, Any]) -> Answer:
-    """What a comparison says of the speed of each side, with a row for each ratio to the first side."""
+    """Return what a comparison says of the speed of each side, with a row for each ratio to the first side."""
     rows = [
         {"side": side, "measure": name, **{key: ratio.get(key) for key in _RATIO}}
         for side, ratios in document["ratios"].items()
@@ -319,7 +319,7 @@ def _compared(document: dict[str, Any]) -> Answer:
 
 
 def _checked(document: dict[str, Any]) -> Answer:
-    """What a check says, without its rounds and counters."""
+    """Return what a check says, without its rounds and counters."""
     speed, counters = document.get("throughput") or {}, document.get("counters") or {}
     answer = {name: document.get(name) for name in ("state", "sentence", "explanation", "doubts", "checks")}
     answer |= {f"speed_{name}": speed.get(name) for name in ("state", "reason", "lines", "confirmed")}

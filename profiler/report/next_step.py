@@ -15,7 +15,7 @@ from profiler.report.text import listed
 
 
 def next_step(actions: Sequence[Action]) -> str:
-    """The first action; of a change to the code its lines come first, and the command that measures it comes last.
+    """Return the first action; of a change to the code with its lines first, and the command that measures it last.
 
     `Edit train.py:12: Sum on the device. Then measure what the change gives: python -m profiler compare ...`
     """
@@ -37,7 +37,7 @@ def next_step(actions: Sequence[Action]) -> str:
 
 
 def results_next_step(report_input: ReportInput) -> str:
-    """What to do after a run or a comparison was read."""
+    """Return what to do after a run or a comparison was read."""
     if report_input.comparison is None:
         assert report_input.analysis is not None
         return next_step(run_actions(report_input.analysis, None))
@@ -48,7 +48,7 @@ def results_next_step(report_input: ReportInput) -> str:
 
 
 def counts_next_step(counted: RunCounts) -> str:
-    """What to do after the steps were counted: have the line wait less that waits most, or keep the counts."""
+    """Return what to do after the steps were counted: have the line wait less that waits most, or keep the counts."""
     how = "--virtual-cuda" if "virtual_cuda" in counted.info.facts else "--count"
     program = f"{how} -- {command_text(counted.info) or 'COMMAND'}"
     waits = [(count.mean, count.name, count.site) for count in counted.counts if count.waits and count.mean]

@@ -288,7 +288,7 @@ def _actions(result: GateResult) -> Iterator[b.Action]:
 
 
 def gate_next_step(result: GateResult) -> str:
-    """What to do after a check: the cure of its first cause, and the check again; else its first action."""
+    """Return what to do after a check: the cure of its first cause, and the check again; else its first action."""
     fallback = "Keep the change: the check found nothing against it"
     if result.state not in JUDGED:
         fallback = f"Make the check possible: {plain(result.sentence)}"
