@@ -36,8 +36,10 @@ from profiler.core.errors import ProfilerError
 from profiler.core.files import locked, read_bytes
 from profiler.core.masking import masked_source
 from profiler.core.syntax import parsed_line
-from profiler.core.terminal import plain
+from profiler.core.terminal import called_as, plain
 from profiler.core.units import significant
+from profiler.report.blocks import Action
+from profiler.report.next_step import next_step
 from profiler.report.text import library_line, plural, shortened
 from profiler.run.code_origin import library_sites
 from profiler.run.model import MadeObject, Run, maker_of
@@ -116,8 +118,6 @@ def lint(
     :param new_since: a git revision; only lines that are new or changed since then are judged.
     :raises ProfilerError: it fails, takes too few steps, or uses none of the devices; or a rule to ignore is unknown.
     """
-    from profiler.diagnose.rules.settings import memory_fills
-
     if unknown := sorted(set(ignore) - set(rules())):
         raise ProfilerError(f"--ignore: there is no rule {unknown[0]}")
     program = Program(CANDIDATE, tuple(argv), Path.cwd(), virtual_cuda=virtual_cuda, count=True)
@@ -135,11 +135,35 @@ def lint(
             "or count reads that would wait on a GPU with lint --cpu"
         )
     root = root_folder(str(program.cwd), run.info.argv)
-    usual, lines = usual_lines(run, counted.steps, root), run.info.facts.get(SETTINGS)
 
     def source(file: str, line: int) -> str:
         return masked_source(linecache.getline(f"{root}/{file}", line).strip())
 
+    result = judge_counts(run, counted, root, source, ignore)
+    if new_since is None:
+        return result
+    repository = Repository.find(Path(root))
+    changed = changed_lines(repository.root, repository.resolve(new_since, "--new-since"))
+    absolute = Path(root).resolve()
+    new = (
+        each
+        for each in result.findings
+        if each.change.line in changed.get(os.path.normpath(absolute / each.change.file), ())
+    )
+    return replace(result, findings=tuple(new))
+
+
+def judge_counts(
+    run: Run, counted: Counted, root: str, source: Callable[[str, int], str], ignore: Sequence[str] = ()
+) -> LintResult:
+    """Judge what the lines of a counted run did in its steps.
+
+    :param root: the folder of the program, to which the files of lines are relative.
+    :param source: the text of a line of a file; empty: as it was recorded.
+    """
+    from profiler.diagnose.rules.settings import memory_fills
+
+    usual, lines = usual_lines(run, counted.steps, root), run.info.facts.get(SETTINGS)
     made = {
         name: LibraryLine(file := portable_path(at["file"], root), at["line"], at["function"], source(file, at["line"]))
         for name, at in (lines.items() if isinstance(lines, Mapping) else ())
@@ -156,15 +180,6 @@ def lint(
         if each.rule not in ignore
         and (each.change.counter in ("", *_NOT_PER_STEP) or (each.change.file, each.change.line) in usual)
     )
-    if new_since is not None:
-        repository = Repository.find(Path(root))
-        changed = changed_lines(repository.root, repository.resolve(new_since, "--new-since"))
-        absolute = Path(root).resolve()
-        findings = (
-            each
-            for each in findings
-            if each.change.line in changed.get(os.path.normpath(absolute / each.change.file), ())
-        )
     return LintResult(tuple(findings), counted.steps, counted.totals.get("syncs", 0.0) / counted.steps)
 
 
@@ -417,10 +432,12 @@ def _amount(change: Change) -> str:
     return f"{operation}{amount} {fmt.counter_noun(change.counter, change.after)} per step"
 
 
-def lint_json(result: LintResult) -> str:
-    """Write strict JSON: `steps`, `syncs_per_step`, and `findings`, each with its rule, line, amount and cure.
+def lint_document(result: LintResult, program: str = "SCRIPT") -> dict[str, Any]:
+    """Return `next_step`, `steps`, `syncs_per_step`, and `findings`, each with its rule, line, amount and cure.
 
     `library` is the line of a library that makes the call, and `made_at` the line that makes its object.
+
+    :param program: the program with the options of `lint`, as a shell reads them.
     """
     findings = [
         {
@@ -436,5 +453,20 @@ def lint_json(result: LintResult) -> str:
         }
         for each in result.findings
     ]
-    document = {"steps": result.steps, "syncs_per_step": result.syncs, "findings": findings}
-    return json.dumps(document, indent=2, allow_nan=False)
+    head = {"next_step": _next_step(result, program), "steps": result.steps, "syncs_per_step": result.syncs}
+    return {**head, "findings": findings}
+
+
+def lint_json(result: LintResult, program: str = "SCRIPT") -> str:
+    """Return the document as strict JSON."""
+    return json.dumps(lint_document(result, program), indent=2, allow_nan=False)
+
+
+def _next_step(result: LintResult, program: str) -> str:
+    """Return the cure of the line for which the host waits most often; without such a line, of the first finding."""
+    if not result.findings:
+        return next_step((Action("Keep the code as it is: no rule finds fault with a line"),))
+    most = max(result.findings, key=lambda each: each.change.after if each.change.counter == "syncs" else 0.0)
+    at = most.made_at or most.change
+    again = Action("Count again", command=f"{called_as()} lint {program}")
+    return next_step((Action(most.fix, code=most.instead, lines=(f"{at.file}:{at.line}",)), again))

@@ -27,7 +27,18 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "profiler.__main__": ("profiler.core",),
     "profiler.pytest_plugin": ("profiler.exact",),
+    "profiler.mcp": (
+        "profiler.check.counters.files",
+        "profiler.check.modes",
+        "profiler.lint",
+        "profiler.report",
+        "profiler.diagnose",
+        "profiler.analyse",
+        "profiler.run",
+        "profiler.core",
+    ),
     "profiler.commands": (
+        "profiler.mcp",
         "profiler.check",
         "profiler.knockout",
         "profiler.lint",
@@ -41,6 +52,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "profiler.lint": (
         "profiler.check",
+        "profiler.report.blocks",
+        "profiler.report.next_step",
         "profiler.report.text",
         "profiler.diagnose",
         "profiler.analyse",
@@ -213,6 +226,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "lightning": ("profiler.frameworks.lightning",),
     "ray": ("profiler.frameworks.ray", "reference_trainer.ssm"),
     "pandas": ("profiler.run.frames",),
+    "mcp": ("profiler.mcp.server",),
 }
 STANDARD_LIBRARY_ONLY = (
     "profiler.marks",

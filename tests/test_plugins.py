@@ -14,7 +14,7 @@ from profiler.record.checks import all_checks
 
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
 PLUGINS = {
-    "profiler.commands": "attach check compare diagnose doctor export lint monitor report run try why",
+    "profiler.commands": "attach check compare diagnose doctor export lint mcp monitor report run try why",
     "profiler.record.collectors": "environment gpu host stacks",
     "profiler.agent.hooks": (
         "backward checkpointing counts cuda_syncs dynamo facts functions gradient_syncs loader loader-workers "

@@ -109,7 +109,7 @@ def test_dependencies_are_pinned_within_their_bounds_and_explained() -> None:
     pins = requirements()
     extras = PYPROJECT["project"]["optional-dependencies"]
     explained = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Dependencies")[2]
-    assert set(extras) == {"cuda", "cuda12", "dev", "docs", "frames", "ray", "trainer"}
+    assert set(extras) == {"cuda", "cuda12", "dev", "docs", "frames", "mcp", "ray", "trainer"}
     for text in [*PYPROJECT["project"]["dependencies"], *(text for extra in extras.values() for text in extra)]:
         wanted = Requirement(text)
         if wanted.name == PYPROJECT["project"]["name"]:

@@ -56,19 +56,23 @@ class DiagnoseCommand:
 
 def _what_if(args: argparse.Namespace) -> int:
     import json
+    import shlex
 
     from profiler import load
     from profiler.analyse.analysis import analyse
     from profiler.core.errors import Exit, ProfilerError
     from profiler.diagnose.predict import parse_cures, what_if
     from profiler.report.action_text import what_if_json, what_if_text
+    from profiler.report.next_step import what_if_next_step
 
     cures = parse_cures(args.what_if)
     if not cures:
         raise ProfilerError("--what-if: write one or more changes, such as sync=0,input=0.5")
-    prediction = what_if(analyse(load(args.directory or newest_run())), cures)
+    run = args.directory or newest_run()
+    prediction = what_if(analyse(load(run)), cures)
     if args.format == "json":
-        print(json.dumps(what_if_json(cures, prediction), indent=2, allow_nan=False))
+        step = what_if_next_step(cures, prediction, shlex.quote(str(run)))
+        print(json.dumps(what_if_json(cures, prediction, step), indent=2, allow_nan=False))
     else:
         print(what_if_text(cures, prediction))
     return int(Exit.OK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import Final
@@ -74,7 +75,8 @@ class LintCommand:
             return int(Exit.OK)
         if args.baseline is not None:
             result = without_known(result, args.baseline)
-        print(lint_json(result) if args.format == "json" else "\n".join(lint_lines(result)))
+        program = f"{'--cpu ' * args.cpu}{'' if is_python and words[0] != '-m' else '-- '}{shlex.join(words)}"
+        print(lint_json(result, program) if args.format == "json" else "\n".join(lint_lines(result)))
         return int(Exit.FAIL if result.findings else Exit.OK)
 
 

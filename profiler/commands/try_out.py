@@ -54,6 +54,8 @@ class TryCommand:
         from profiler import read
         from profiler.knockout.trial import check_isolation, prepare
         from profiler.report.action_text import measured_text, trials_json
+        from profiler.report.model import ReportInput
+        from profiler.report.next_step import results_next_step
         from profiler.report.text import relative_path
 
         end = args.words.index("--") if "--" in args.words else len(args.words)
@@ -83,7 +85,7 @@ class TryCommand:
             trials.append(trial)
             print(f"{trial.rule}: {measured_text(trial)}", file=say, flush=True)
         if args.json:
-            print(trials_json(trials))
+            print(trials_json(trials, results_next_step(ReportInput.from_results(read(run)))))
         elif any(trial.factor for trial in trials):
             print(f"more: {called_as()} diagnose {shlex.quote(relative_path(run))}", file=say)
         return int(Exit.OK if any(trial.factor for trial in trials) else Exit.NOT_COMPARABLE)

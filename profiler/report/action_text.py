@@ -38,8 +38,11 @@ _BUSY: Final = 0.5
 _TRIAL: Final = "Without --yes it asks first. It runs the program without this cause, and changes no file of yours."
 
 
-def run_actions(analysis: Analysis) -> tuple[Action, ...]:
-    """Tell what to write, and the command that proves it; where no rule found a cause, the next useful command."""
+def run_actions(analysis: Analysis, most: int | None = ACTIONS) -> tuple[Action, ...]:
+    """Tell what to write, and the command that proves it; where no rule found a cause, the next useful command.
+
+    :param most: how many of them; None: all.
+    """
     repair: tuple[Action, ...] = ()
     if analysis.info.state == "failed":
         repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
@@ -52,7 +55,7 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
     first = next((each for each in worth if not each.is_growth), worth[0] if worth else None)
     cures = [_cure(each, is_lead=each is lead) for each in worth[:_CURES]]
     proofs = () if repair and has_no_steps(analysis) else _proofs(analysis, first)
-    actions = (*repair, *cures, *proofs)[:ACTIONS]
+    actions = (*repair, *cures, *proofs)[:most]
     fill_in = f"write what was not recorded in place of {MASK}"
     return tuple(replace(each, title=f"{each.title}: {fill_in}") if MASK in each.command else each for each in actions)
 
@@ -75,7 +78,8 @@ def _cure(finding: Finding, *, is_lead: bool) -> Action:
     place = listed([*map(site_text, sites)]) if sites else ""
     cause = "" if is_lead else text.title
     note = " ".join(prediction_texts(finding)[:1])
-    return Action(text.fix.removesuffix("."), cause, text.code, note=note, place=place)
+    lines = tuple(f"{site.file}:{site.line}" for site in ([text.cure_site] if text.cure_site else finding.sites))
+    return Action(text.fix.removesuffix("."), cause, text.code, note=note, place=place, lines=lines)
 
 
 def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
@@ -274,7 +278,8 @@ def _next_cure(side: ReportSide) -> Iterator[Action]:
         asking, command = trial_commands(side.detailed) if can_be_tried else ("", "")
         place = at(finding.sites[0]) if finding.sites else ""
         cause = f"{text.fix.removesuffix('.')}. {text.title.removesuffix('.')}{place}."
-        yield Action(f"Next in {side.label}", cause, text.code, command, asking, note)
+        lines = tuple(f"{site.file}:{site.line}" for site in finding.sites)
+        yield Action(f"Next in {side.label}", cause, text.code, command, asking, note, lines=lines)
 
 
 def _bound_of_host(side: ReportSide) -> Iterator[Action]:
@@ -374,12 +379,15 @@ def _reason(reason: Notice | None) -> str:
     return f"{text}; apply the fix by hand, and run `compare --before OLD --after NEW`"
 
 
-def trials_json(trials: list[Trial]) -> str:
-    """Return the trials as a JSON document, with the reason in words as well."""
+def trials_json(trials: list[Trial], step: str) -> str:
+    """Return the trials as a JSON document, with the reason in words as well.
+
+    :param step: the next step of the run with these trials.
+    """
     from dataclasses import asdict
 
     rows = [{**asdict(trial), "is_most": trial.is_most, "explanation": describe(trial.reason)} for trial in trials]
-    return json.dumps({"schema": "trials/1", "trials": rows}, indent=1)
+    return json.dumps({"schema": "trials/1", "next_step": step, "trials": rows}, indent=1)
 
 
 # ---------------------------------------------------------------- what a change is predicted to give
@@ -418,8 +426,11 @@ def what_if_text(cures: Sequence[Cure], prediction: Prediction) -> str:
     return " ".join(sentences)
 
 
-def what_if_json(cures: Sequence[Cure], prediction: Prediction) -> Mapping[str, Any]:
-    """Return the document of `diagnose --what-if --format json`."""
+def what_if_json(cures: Sequence[Cure], prediction: Prediction, step: str) -> Mapping[str, Any]:
+    """Return the document of `diagnose --what-if --format json`.
+
+    :param step: the next step.
+    """
     return {
         "schema": WHAT_IF_SCHEMA,
         "changes": {cure.name: cure.word or cure.factor for cure in cures},
@@ -431,4 +442,5 @@ def what_if_json(cures: Sequence[Cure], prediction: Prediction) -> Mapping[str, 
         "replayed_step_seconds": prediction.replayed,
         "unexplained": prediction.unexplained,
         "text": what_if_text(cures, prediction),
+        "next_step": step,
     }

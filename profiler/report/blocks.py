@@ -597,6 +597,8 @@ class Action:
     """What it gives, and how that was predicted."""
     place: str = ""
     """The line to change."""
+    lines: tuple[str, ...] = ()
+    """FILE:LINE of the lines to change, as the record names them, the first one first."""
 
     def details(self) -> str:
         """Tell what stands after the title: the text and the line."""

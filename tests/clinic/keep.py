@@ -38,7 +38,7 @@ _PROJECT: Final = "/home/someone/project"
 """Where archives have the project."""
 _OF_ENTRY: Final = ("title", "advice", "lines", "gain", "is_limit", "is_least", "leads")
 _TEXTS: Final = (".json", ".jsonl", ".log", ".txt")
-_ANALYSIS: Final = ("analyse", "check", "diagnose", "knockout", "report")
+_ANALYSIS: Final = ("analyse", "check", "diagnose", "knockout", "mcp", "report")
 """Rooms of the profiler on which no recording depends."""
 _RECORDER: Final = ("profiler/**/*.py", "tests/clinic/program.py", "tests/clinic/conditions.py", "tests/clinic/data.py")
 _TOOL: Final = ("profiler/**/*.py", "tests/clinic/*.py")

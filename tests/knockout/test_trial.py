@@ -313,7 +313,7 @@ def test_measured_gains_come_first_and_rank_findings() -> None:
     (both,) = with_trials((limited,), [replayed])
     assert gain_text(both) == "up to about 2.00× (2.50× measured)", "of two upper limits the smaller one counts"
     assert measured_text(replayed).startswith("measured up to 2.50×")
-    assert json.loads(trials_json([replayed]))["trials"][0]["is_most"] is True
+    assert json.loads(trials_json([replayed], "Edit train.py:3: ..."))["trials"][0]["is_most"] is True
     assert ranked[1] == first
 
 

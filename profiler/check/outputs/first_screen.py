@@ -24,6 +24,7 @@ from profiler.check.places import Rise, changed_places, failing, find_rises
 from profiler.core.metrics import counter_period
 from profiler.core.terminal import called_as, plain
 from profiler.report import blocks as b
+from profiler.report.next_step import next_step
 from profiler.report.table import short_path
 from profiler.report.text import capitalized, listed, plural
 
@@ -284,6 +285,19 @@ def _actions(result: GateResult) -> Iterator[b.Action]:
         yield b.Action(f"Check again{more}", command=_check(result, option))
     elif any(fmt.is_fewer(line) for line in result.counters) and result.baseline_file:
         yield b.Action("Store the smaller counts", command=_update(result))
+
+
+def gate_next_step(result: GateResult) -> str:
+    """Return what to do after a check: the cure of its first cause, and the check again; else its first action."""
+    fallback = "Keep the change: the check found nothing against it"
+    if result.state not in JUDGED:
+        fallback = f"Make the check possible: {plain(result.sentence)}"
+    actions = tuple(_actions(result)) or (b.Action(fallback),)
+    cause = result.causes[0] if result.causes else None
+    if cause is None or not cause.file:
+        return next_step(actions)
+    change = replace(actions[0], lines=(f"{plain(cause.file)}:{cause.line}",))
+    return next_step((change, b.Action("Check again", command=_check(result))))
 
 
 def _after_fail(result: GateResult) -> Iterator[b.Action]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from profiler.check.model import Change, CounterLine, GateResult, Throughput
 from profiler.check.outputs import text
+from profiler.check.outputs.first_screen import gate_next_step
 from profiler.check.outputs.format import NO_BOUND, NOT_COMPARED, NOT_REPORTED
 from profiler.core.metrics import counter_unit
 from profiler.report.notices import NO_REASON
@@ -59,6 +60,7 @@ def result_json(result: GateResult) -> dict[str, Any]:
     lines = [_counter(line) for line in result.counters]
     document: dict[str, Any] = {
         "schema": SCHEMA,
+        "next_step": gate_next_step(result),
         **{key: getattr(result, key) for key in ("state", "sentence", "mode", "created_at", "seconds")},
         "limits": {**asdict(limits), "counters": counters, "budgets": budgets, "ignore": sorted(limits.ignore)},
         "base": asdict(result.base),

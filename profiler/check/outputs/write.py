@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from profiler.check.model import FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult
 from profiler.check.outputs import json, machine, text
+from profiler.check.outputs.first_screen import gate_next_step
 from profiler.check.outputs.format import RepositoryPaths
 from profiler.check.outputs.page import configuration_lines, configurations_report, gate_report, rounds_table
 from profiler.core.errors import ProfilerError
@@ -70,6 +71,7 @@ def write_configurations(found: Mapping[str, GateResult], state: str, directory:
     :raises ProfilerError: as `write_all`.
     """
     repository = RepositoryPaths.around(Path.cwd())
+    worst = next((each for each in found.values() if each.state == state), GateResult())
     lines = configuration_lines(found)
     checks = [
         {"name": name, "state": each.state, "sentence": each.sentence, "out": each.out} for name, each in found.items()
@@ -77,7 +79,15 @@ def write_configurations(found: Mapping[str, GateResult], state: str, directory:
     listed, sentence = "\n".join(f"- {escape(line)}" for line in lines), "; ".join(lines)
     details = (f"# {escape(name)}\n\n{render_markdown(each)}" for name, each in found.items() if each.base.what)
     files = {
-        "check.json": json.render({"schema": CONFIGURATIONS, "state": state, "sentence": sentence, "checks": checks}),
+        "check.json": json.render(
+            {
+                "schema": CONFIGURATIONS,
+                "next_step": gate_next_step(worst),
+                "state": state,
+                "sentence": sentence,
+                "checks": checks,
+            }
+        ),
         "check.md": "\n\n".join((f"## Performance checks: {escape(state)}\n\n{listed}", *details)) + "\n",
         "check.html": html.render(configurations_report(found, state)),
         "junit.xml": machine.render_junit(found),

@@ -25,6 +25,7 @@ from profiler.report.build import section_plugins
 from profiler.report.counts import KINDS, PerStep
 from profiler.report.finding_text import finding_text
 from profiler.report.model import ReportInput, Results
+from profiler.report.next_step import counts_next_step, results_next_step
 from profiler.report.notices import describe, mismatch
 
 COMPARISON_SCHEMA: Final = "comparison/2"
@@ -62,7 +63,8 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
 def _document(schema: str, results: Results, **more: Any) -> dict[str, Any]:
     """Return the fields of the results, and the keys that sections add; a section that fails is left out."""
     report_input = ReportInput.from_results(results)
-    document = {"schema": schema, "device": report_input.devices, **values_of(results), **more}
+    head = {"schema": schema, "next_step": results_next_step(report_input), "device": report_input.devices}
+    document = {**head, **values_of(results), **more}
     for plugin in section_plugins():
         if plugin.json is not None:
             document |= call_plugin(f"{plugin.name} (json)", plugin.json, report_input) or {}
@@ -154,6 +156,7 @@ def _below(path: str, key: str) -> str:
 def counts_json(counted: RunCounts) -> dict[str, Any]:
     """Return the counts as data: `steps`, `devices`, `card`, and for each line its kind, call, place and numbers."""
     return {
+        "next_step": counts_next_step(counted),
         "steps": counted.steps,
         "devices": counted.info.facts.get("virtual_cuda"),
         "card": counted.info.facts.get("virtual_card"),
@@ -201,4 +204,4 @@ def comparison_json(sides: Sequence[RunCounts], differences: Iterable[Mismatch] 
     """
     reasons = [mismatch(each) for each in differences]
     counted = [{"label": side.label, **counts_json(side)} for side in sides]
-    return {"comparable": not reasons, "reasons": reasons, "sides": counted}
+    return {"next_step": counted[-1]["next_step"], "comparable": not reasons, "reasons": reasons, "sides": counted}
