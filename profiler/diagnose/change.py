@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from profiler.analyse.finding import MUCH
+from profiler.analyse.ledger.cells import MAIN, Period
 from profiler.analyse.model import Analysis
 from profiler.core.units import share
 from profiler.diagnose.device import hides_waits, program_blame
-from profiler.diagnose.model import MOST, NAMED, PhaseChange, TimeChange, TimeChangeKind
+from profiler.diagnose.model import MOST, NAMED, Growth, PhaseChange, TimeChange, TimeChangeKind
 from profiler.run.model import Site
 
 _ALONE: Final = 0.6
@@ -69,6 +71,33 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
     site = _blamed_line(slow, name) if kind is TimeChangeKind.IDLE else None
     more = {"is_cause": is_cause, "site": site, "as_shares": as_shares}
     return _change(kind, name, shares if as_shares else amounts, faster=faster, **more)
+
+
+def grown(base: Analysis, side: Analysis) -> tuple[Growth, ...]:
+    """Return what takes longer in each step of `side`, by more than chance and by much of a step, the largest first."""
+    before, after = _entries(base), _entries(side)
+    step, longer = (each.value("step_time") or 0.0 for each in (base, side))
+    least = max(MUCH * step, NAMED * (longer - step))
+    growths = []
+    for key, (site, seconds, low, _) in after.items():
+        _, earlier, _, high = before.get(key, (None, 0.0, 0.0, 0.0))
+        if low > high and seconds - earlier > least:
+            growths.append(Growth(site, key[1], earlier, seconds))
+    return tuple(sorted(growths, key=lambda each: each.before - each.after))
+
+
+def _entries(analysis: Analysis) -> dict[tuple[Any, str], tuple[Site | None, float, float, float]]:
+    """Return the seconds of each step at a line and in a library below it, with their interval."""
+    entries: dict[tuple[Any, str], tuple[Site | None, float, float, float]] = {}
+    ledger = analysis.ledger
+    for cell in ledger.of(Period.STEPS) if ledger else ():
+        if ledger and cell.is_own and (cell.place or cell.package):
+            key = (cell.place and cell.place.place, cell.package)
+            _, *sums = entries.get(key, (None, 0.0, 0.0, 0.0))
+            parts = (cell.seconds, cell.low, cell.high)
+            total = [each + part / ledger.steps[MAIN] for each, part in zip(sums, parts, strict=True)]
+            entries[key] = (cell.place, total[0], total[1], total[2])
+    return entries
 
 
 def _change(kind: TimeChangeKind, name: str, amounts: tuple[float, float], *, faster: bool, **more: Any) -> TimeChange:

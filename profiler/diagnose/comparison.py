@@ -11,7 +11,7 @@ from profiler.analyse.model import SAME_SIZE, Comparison, RankLedger, Side
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
 from profiler.core.metrics import PER_STEP, RATES
-from profiler.diagnose.change import largest_change
+from profiler.diagnose.change import grown, largest_change
 from profiler.diagnose.device import is_sampled
 from profiler.diagnose.model import ComparisonDiagnosis, CounterChange, SideDiagnosis, WorkerMove
 from profiler.run.model import RunInfo
@@ -60,7 +60,7 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
     speed = next((ratio for ratio in speeds if ratio.known is not None), None)
     if speed is None or speed.known is None:
         reason = speeds[0].reason if speeds else Notice("no-pairs")
-        waits = bool(speeds) and speeds[0].waits_for_core
+        waits = bool(speeds) and speeds[0].is_doubted
         either = tuple(each for faster in (True, False) for each in _counter_changes(base, side, faster=faster))
         return SideDiagnosis(base.label, side.label, None, reason=reason, counters=either if waits else ())
     units = (measure.unit for each in (base, side) if (measure := each.measures.get(speed.name)) and measure.unit)
@@ -74,7 +74,7 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
     )
     faster = speed.known > 1
     changes = tuple(_counter_changes(base, side, faster=faster))
-    if speed.waits_for_core:  # times of the breakdown pass tell no more than those of the light runs
+    if speed.is_doubted:  # times of the breakdown pass tell no more than those of the light runs
         return replace(result, reason=speed.reason, counters=changes)
     if speed.n > 1 and not speed.different:
         return result
@@ -92,6 +92,7 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
         explained=change is not None and change.is_cause and speed.n > 1 and slowed is None,
         counters=changes[:_MAX_COUNTERS],
         busy=None if change else _busy(base, side),
+        grown=grown(base.detail, side.detail) if base.detail and side.detail and not faster else (),
         slowed=slowed,
     )
 

@@ -209,9 +209,9 @@ def record_all(
             announce(number, task)
             made.append(path)
             spec = task.spec(path)
-            if task.kind == "detail" and _uses_cuda(recorded.light[side.label][0]):
-                length = {name: os.environ.get(name, value) for name, value in _TRACE.items()}
-                spec = replace(spec, level="full", env=length)  # kernels and copies are in torch's trace only
+            if task.kind == "detail":
+                level, env = detailed_level(recorded.light[side.label][0])
+                spec = replace(spec, level=level, env=env)
             info = record(replace(spec, privacy=privacy))
             recorded.interrupted = info.state == "interrupted"
         except KeyboardInterrupt:
@@ -243,9 +243,11 @@ def record_all(
     return recorded
 
 
-def _uses_cuda(path: Path) -> bool:
-    """Whether a program of the run in `path` says that it uses CUDA, or hooks saw it."""
-    return any(read_facts(folder).get("device") == "cuda" for folder in path.glob("source-*"))
+def detailed_level(light: Path) -> tuple[str, Mapping[str, str]]:
+    """Return the level and the settings of a breakdown pass of the program that was recorded in `light`."""
+    if not any(read_facts(folder).get("device") == "cuda" for folder in light.glob("source-*")):
+        return "standard", {}
+    return "full", {name: os.environ.get(name, value) for name, value in _TRACE.items()}  # kernels are in a trace only
 
 
 def _reason(info: RunInfo, path: Path) -> str:

@@ -52,6 +52,7 @@ def comparison_context(comparison: Comparison, devices: str, time: str) -> tuple
     return tuple(filter(None, (labels, devices, time)))
 
 
+_MOST_PACKAGES: Final = 4
 _SAME: Final = 0.005
 """Difference of a ratio from 1 that its text would not show."""
 
@@ -71,7 +72,7 @@ def comparison_headline(report_input: ReportInput, comparison: Comparison) -> He
     speed = report_input.ratio(last.label, report_input.rate)
     before, after = (side.measure(report_input.rate) for side in (first, last))
     if speed is None or speed.known is None or before.value is None or after.value is None:
-        reason = f": {describe(speed.reason)}" if speed is not None and speed.waits_for_core else ""
+        reason = f": {describe(speed.reason)}" if speed is not None and speed.is_doubted else ""
         return Headline(f"The speed of {last.label} relative to {first.label} is not known", "", reason, "open")
     amounts = f": {rate(before.value, '').strip()} → {rate(after.value, report_input.rate_unit(report_input.rate))}"
     if speed.n > 1 and not speed.different:
@@ -102,11 +103,26 @@ def _number(value: float) -> str:
 
 
 def comparison_why(report_input: ReportInput, comparison: Comparison) -> tuple[str, ...]:
-    """At most two sentences: how often each side turns to the device and how busy that is, or what else changed."""
+    """Say in some sentences what changed along with the speed: packages first, then how often each side turns to the
+    device and how busy that is, or what else; and what more time would give."""
     if not comparison.comparable:
         return (f"They differ: {mismatches(comparison.mismatches)}.",)
+    more = (f"{describe(notice)}." for notice in comparison.method if notice.code == "more-time")
+    return (*_packages(comparison), *_changes(report_input, comparison), *more)
+
+
+def _packages(comparison: Comparison) -> Iterator[str]:
+    """`2 packages differ: numpy (1.26.4 → 2.1.0) and torch (2.1.0 → 2.3.0).`"""
+    rows = [f"{name} ({values[0]} → {values[-1]})" for name, values in comparison.packages]
+    named, more = rows[:_MOST_PACKAGES], len(rows) - _MOST_PACKAGES
+    if rows:
+        others = [f"{more} more, which the page lists"] if more > 0 else []
+        yield f"{plural(len(rows), 'package')} differ{'s' * (len(rows) == 1)}: {listed([*named, *others])}."
+
+
+def _changes(report_input: ReportInput, comparison: Comparison) -> tuple[str, ...]:
     first, last = report_input.sides[0], report_input.sides[-1]
-    if _waits_for_core(report_input):
+    if _is_doubted(report_input):
         return tuple(filter(None, (_busy_sentence(first, last), _count_sentence(first, last)))) or comparison.why[:WHY]
     if first is not last and (sentences := _device_sentences(first, last)):
         return sentences
@@ -150,10 +166,10 @@ def _count_sentence(first: ReportSide, last: ReportSide) -> str:
     return f"Other programs do not change the counts of a step: {listed(counts)}." if counts else ""
 
 
-def _waits_for_core(report_input: ReportInput) -> bool:
+def _is_doubted(report_input: ReportInput) -> bool:
     """Whether a side waited for a core so long that the speed of the last side is at most known as a bound."""
     speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
-    return speed is not None and speed.waits_for_core
+    return speed is not None and speed.is_doubted
 
 
 def _how_often(side: ReportSide, per_step: float) -> str:
@@ -225,10 +241,12 @@ def _doubts(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]
         yield Chip("not comparable", "warning", f"{mismatches(comparison.mismatches)}.")
     if comparison.planned is not None:
         yield Chip("stopped early", "warning", f"{comparison.pairs} of {comparison.planned} rounds are complete.")
+    if any(notice.code == "blocks" for notice in comparison.method):
+        yield Chip("a part of each program", "plain", "Each was ended after enough steps. --pairs runs whole programs.")
     ended = [status for side in report_input.sides for run in side.runs if (status := exit_status(run.info))]
     if ended:
         yield Chip("ended early", "warning", f"A program {ended[0]}. Ratios are of the part before that.")
-    if (load := noisy_machine(report_input)) and not _waits_for_core(report_input):
+    if (load := noisy_machine(report_input)) and not _is_doubted(report_input):
         yield Chip(f"shared machine: {_taken(report_input)} of the CPU", "warning", load)
 
 

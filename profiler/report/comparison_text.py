@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.analyse.model import ELSEWHERE, UNATTRIBUTED, Comparison
 from profiler.core.units import count, ratio, seconds, share
-from profiler.diagnose.model import ComparisonDiagnosis, PhaseChange, SideDiagnosis, TimeChange, TimeChangeKind
+from profiler.diagnose.model import ComparisonDiagnosis, Growth, PhaseChange, SideDiagnosis, TimeChange, TimeChangeKind
 from profiler.report.category_text import CATEGORIES, phase_label
 from profiler.report.rank_text import comparison_sentences
 from profiler.report.table import factor, ratio_text
@@ -27,7 +27,7 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
         comparison,
         verdict=" ".join(filter(None, sentences)),
         headline=statement.headline,
-        why=tuple(_why(diagnosis.sides[-1])) if diagnosis.sides else (),
+        why=tuple(_why(diagnosis.sides[-1], is_upgrade=bool(comparison.packages))) if diagnosis.sides else (),
     )
 
 
@@ -44,8 +44,11 @@ def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagno
     return replace(side, change=replace(change, site=largest.site))
 
 
-def _why(side: SideDiagnosis) -> Iterator[str]:
-    """What changed along with the speed of a side, as sentences of their own."""
+def _why(side: SideDiagnosis, *, is_upgrade: bool) -> Iterator[str]:
+    """What changed along with the speed of a side, as sentences of their own.
+
+    :param is_upgrade: packages differ: of a slower side all that grew is named, by package.
+    """
     speed = side.speed
     if speed is None or speed.value is None:
         yield _sentence(describe(side.reason))
@@ -54,10 +57,22 @@ def _why(side: SideDiagnosis) -> Iterator[str]:
         yield f"The ratio lies between {interval} with 95% confidence, which includes 1."
     elif side.moved:
         yield f"Its work is {_moved(side)}."
+    elif is_upgrade and side.grown:
+        entries = [_growth(each) for each in side.grown[:_MOST_GROWN]]
+        yield f"What takes longer in each step: {listed(entries)}."
     elif side.change:
         yield _sentence(change_text(side.change))
     for one in side.counters:
         yield _sentence(f"{_COUNTERS[one.name]} changed from {count(one.before)} to {count(one.after)} a step")
+
+
+_MOST_GROWN: Final = 3
+
+
+def _growth(each: Growth) -> str:
+    """`code of torch at train.py:12 (1.20 ms → 2.40 ms)`"""
+    where = f"code of {each.package}" if each.package else "the line itself"
+    return f"{where}{at(each.site) if each.site else ''} ({seconds(each.before)} → {seconds(each.after)})"
 
 
 def _sentence(text: str) -> str:

@@ -77,6 +77,7 @@ def compare(
         verdict="",
         floor=_side(floor) if floor else None,
         differences=different,
+        packages=_packages(sides),
         environment=same,
         method=(
             *_method(sides, pairs),
@@ -133,6 +134,13 @@ def _environment(infos: Sequence[RunInfo]) -> tuple[tuple[Row, ...], tuple[tuple
     return tuple(different), tuple(same)
 
 
+def _packages(sides: Sequence[SideRuns]) -> tuple[Row, ...]:
+    """Return the packages whose versions differ, by name."""
+    names = sorted({name for side in sides for name in side.packages})
+    rows = [(name, tuple(side.packages.get(name, ABSENT) for side in sides)) for name in names]
+    return tuple(row for row in rows if len(set(row[1])) > 1)
+
+
 def _environment_rows(info: RunInfo) -> dict[str, str]:
     rows = {"device": stated_device(info.facts, info.devices)}
     rows |= fact_rows(info.facts, skip=("device", "device_label"))
@@ -144,9 +152,12 @@ def _environment_rows(info: RunInfo) -> dict[str, str]:
 
 def _method(sides: Sequence[SideRuns], pairs: int) -> Iterator[Notice]:
     yield Notice("pairs", {"pairs": pairs, "seconds": tuple((side.label, _median_seconds(side)) for side in sides)})
-    yield from _order(sides, pairs)
-    if pairs:
-        yield Notice("ratio-interval", {"pairs": pairs})
+    if blocks := [notice for side in sides for notice in side.method]:
+        yield from blocks
+    else:
+        yield from _order(sides, pairs)
+        if pairs:
+            yield Notice("ratio-interval", {"pairs": pairs})
     levels = sorted({run.info.level for side in sides for run in side.light})
     separate = sorted({side.detail.info.level for side in sides if side.detail and side.has_separate_detail})
     if levels:
