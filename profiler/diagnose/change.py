@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from profiler.analyse.finding import MUCH
-from profiler.analyse.ledger.cells import MAIN, Period
+from profiler.analyse.ledger.cells import MAIN, Owner, Period
 from profiler.analyse.model import Analysis
 from profiler.core.units import share
 from profiler.diagnose.device import hides_waits, program_blame
@@ -73,13 +73,16 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
     return _change(kind, name, shares if as_shares else amounts, faster=faster, **more)
 
 
+_PACKAGES: Final = {Owner.TORCH: "torch", Owner.PYTHON: "Python's library"}
+
+
 def grown(base: Analysis, side: Analysis) -> tuple[Growth, ...]:
     """Return what takes longer in each step of `side`, by more than chance and by much of a step, the largest first."""
     before, after = _entries(base), _entries(side)
     step, longer = (each.value("step_time") or 0.0 for each in (base, side))
     least = max(MUCH * step, NAMED * (longer - step))
     growths = []
-    for key, (site, seconds, low, _) in after.items():
+    for key, (site, seconds, low, _) in after.items() if before else ():
         _, earlier, _, high = before.get(key, (None, 0.0, 0.0, 0.0))
         if low > high and seconds - earlier > least:
             growths.append(Growth(site, key[1], earlier, seconds))
@@ -91,8 +94,9 @@ def _entries(analysis: Analysis) -> dict[tuple[Any, str], tuple[Site | None, flo
     entries: dict[tuple[Any, str], tuple[Site | None, float, float, float]] = {}
     ledger = analysis.ledger
     for cell in ledger.of(Period.STEPS) if ledger else ():
-        if ledger and cell.is_own and (cell.place or cell.package):
-            key = (cell.place and cell.place.place, cell.package)
+        package = cell.package or _PACKAGES.get(cell.owner, "")
+        if ledger and cell.is_own and (cell.place or package):
+            key = (cell.place and cell.place.place, package)
             _, *sums = entries.get(key, (None, 0.0, 0.0, 0.0))
             parts = (cell.seconds, cell.low, cell.high)
             total = [each + part / ledger.steps[MAIN] for each, part in zip(sums, parts, strict=True)]
