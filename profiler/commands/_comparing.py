@@ -189,16 +189,18 @@ def _side(program: SideCommand, recorded: RecordedRuns) -> SideRuns:
 
 def _of_blocks(sides: Sequence[SideRuns], rounds: Sequence[Round]) -> list[SideRuns]:
     """Take the speed of two sides from their blocks, and leave out of it what other programs kept them waiting for."""
+    gain, notice = measured_gain(rounds), Notice("blocks", {"rounds": len(rounds)})
     base, candidate = (
         replace(side, light=tuple(_of_round(run, done, role) for run, done in zip(side.light, rounds, strict=False)))
         for role, side in zip((BASE, CANDIDATE), sides, strict=True)
     )
-    gain, notice = measured_gain(rounds), Notice("blocks", {"rounds": len(rounds)})
     if gain is None:
         return [base, replace(candidate, pairs=1, doubt=Notice("no-pairs"), method=(notice,))]
     more = more_time(gain, sum(done.seconds for done in rounds))
-    method = (notice, more) if more else (notice,)
-    return [base, replace(candidate, pairs=gain.pairs, half=gain.half(), doubt=doubt(gain, rounds), method=method)]
+    known = replace(
+        candidate, half=gain.half(), doubt=doubt(gain, rounds), method=(notice, more) if more else (notice,)
+    )
+    return [replace(side, pairs=gain.pairs) for side in (base, known)]
 
 
 def _of_round(run: Analysis, done: Round, role: str) -> Analysis:
@@ -218,7 +220,11 @@ def _with_packages(sides: Sequence[SideRuns], commands: Sequence[SideCommand]) -
     pythons = [find_interpreter(command.argv, Path.cwd()) for command in commands[: len(sides)]]
     if len(set(pythons)) == 1:
         return [*sides]
-    found = [inspect_interpreter(python, Path.cwd()) for python in pythons]
+    try:
+        found = [inspect_interpreter(python, Path.cwd()) for python in pythons]
+    except ProfilerError as error:  # what was measured is not lost for it
+        print(f"profiler: packages are not compared: {error}", file=sys.stderr)
+        return [*sides]
     versions = ({"python": each.version[1], **each.packages} for each in found)
     return [replace(side, packages=packages) for side, packages in zip(sides, versions, strict=True)]
 

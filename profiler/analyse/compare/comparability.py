@@ -53,7 +53,7 @@ class SideRuns:
     again: tuple[Analysis, ...] = ()
     """A second run in each round; ratios are of the geometric mean of both."""
     pairs: int = 0
-    """Pairs of blocks of steps that its speed comes from; 0: whole runs are compared."""
+    """Pairs of blocks of steps that the speeds come from; 0: whole runs are compared."""
     half: float = 0.0
     """Half width of the interval of the log of its speed over the baseline's, which these blocks gave."""
     doubt: Notice | None = None

@@ -18,6 +18,7 @@ from profiler.analyse.model import (
     ABSENT,
     GIT_COMMIT,
     SAME_SIZE,
+    WITHOUT_CORE,
     Comparison,
     Extension,
     FlameDiff,
@@ -111,8 +112,10 @@ def _slowdown(side: SideRuns) -> Measure:
     values = [value for run in side.light if (value := run.value("step_time"))]
     if detail.value is None or not values:
         return Measure(name, None, "x", reason=detail.reason or Notice("no-light-step"))
-    factors = [detail.value / value for value in values]
-    return Measure(name, detail.value / median(values), "x", min(factors), max(factors), len(values), "steps")
+    # blocks of steps are without the waits for a core
+    seconds = detail.value * (1 - (side.detail.value(WITHOUT_CORE) or 0.0) * bool(side.pairs))
+    factors = [seconds / value for value in values]
+    return Measure(name, seconds / median(values), "x", min(factors), max(factors), len(values), "steps")
 
 
 def _flame_diff(base: SideRuns, last: SideRuns) -> FlameDiff | None:
