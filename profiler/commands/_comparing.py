@@ -110,6 +110,10 @@ def _record_blocks(
                     _record_details(programs.values(), recorded, out, seconds)
         except KeyboardInterrupt:
             recorded.interrupted, recorded.planned = True, max(MIN_STARTS, len(rounds) + 1)
+        except ProfilerError as error:
+            if not rounds or error.exit_code == Exit.NOT_COMPARABLE:
+                raise
+            print(f"profiler: no further round is measured: {error}", file=sys.stderr)
     return recorded, rounds
 
 
@@ -118,7 +122,11 @@ def _record_details(programs: Iterable[Program], recorded: RecordedRuns, out: Pa
     for program in programs:
         level, env = detailed_level(recorded.light[program.side][0])
         detailed, folder = replace(program, env=env), out / f"detail-{program.side}"
-        path = record_explanation(detailed, folder, level=level, seconds=min(EXPLAIN_S, _DETAIL * seconds))
+        try:
+            path = record_explanation(detailed, folder, level=level, seconds=min(EXPLAIN_S, _DETAIL * seconds))
+        except ProfilerError as error:
+            print(f"profiler: where the time of {program.side} goes was not recorded: {error}", file=sys.stderr)
+            continue
         if path is not None:
             recorded.detail[program.side] = path
 

@@ -19,6 +19,7 @@ from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.interleave import ShortProgramError
 from profiler.check.worktree.environment import Interpreter
 from profiler.commands import _comparing
+from profiler.core.errors import ProfilerError
 from profiler.record import schedule
 from profiler.run import tables
 from profiler.run.tables import SCHEMA
@@ -255,6 +256,25 @@ def test_ctrl_c_in_a_round_keeps_those_before(
     assert Path("here/compare.json").exists() is (pairs is not None)
     if pairs is not None:
         assert (report()["pairs"], report()["planned"]) == (1, 3)
+
+
+def test_a_later_round_that_fails_loses_no_other(compare: Compare, rounds: FakeRounds) -> None:
+    rounds.ends = {2: ProfilerError("before ran out of memory")}
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert (done.code, report()["pairs"]) == (0, 1)
+    assert "profiler: no further round is measured: before ran out of memory" in done.err
+
+
+def test_a_breakdown_pass_that_fails_ends_no_measurement(
+    compare: Compare, rounds: FakeRounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ProfilerError("no room")
+
+    monkeypatch.setattr(_comparing, "record_explanation", fail)
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert (done.code, report()["pairs"]) == (0, 3)
+    assert "where the time of after goes was not recorded: no room" in done.err
 
 
 def test_other_facts_end_it_after_the_first_round(compare: Compare, rounds: FakeRounds) -> None:
