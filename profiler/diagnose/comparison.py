@@ -85,6 +85,8 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
             result, moved=WorkerMove(str(after.get("engine", "none")), workers if isinstance(workers, int) else 1)
         )
     change = largest_change(base.detail, side.detail, faster=faster) if base.detail and side.detail else None
+    if change and change.name == "core" and any(notice.code == "blocks" for notice in comparison.method):
+        change = None  # blocks of steps are without the waits for a core
     slowed = _slowed(base, side) if change and (change.is_cause or change.is_several) else None
     return replace(
         result,
