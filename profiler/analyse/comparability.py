@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from statistics import fmean
 from typing import Any, Final
@@ -52,6 +52,16 @@ class SideRuns:
     """The breakdown pass."""
     again: tuple[Analysis, ...] = ()
     """A second run in each round; ratios are of the geometric mean of both."""
+    pairs: int = 0
+    """Pairs of blocks of steps that the speeds come from; 0: whole runs are compared."""
+    half: float = 0.0
+    """Half width of the interval of the log of its speed over the baseline's, which these blocks gave."""
+    doubt: Notice | None = None
+    """Why these blocks do not tell its speed; None: they do."""
+    method: tuple[Notice, ...] = ()
+    """How these blocks were measured."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Package in the environment of its command -> version; empty: not known, or the same for all sides."""
 
     @property
     def has_separate_detail(self) -> bool:
@@ -99,6 +109,8 @@ def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
     reason = _no_ratio(name, base, side, measured)
     if reason:
         return Ratio(name, None, None, None, len(measured), different=False, reason=reason)
+    if name in BOUNDED and side.pairs:
+        return _of_blocks(name, side, measured)
     if name in OF_WALL_TIME and (waits := core_waits(base, side)):
         bound = _bound(name, base, side) if name in BOUNDED else None
         different = bound is not None
@@ -110,6 +122,15 @@ def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
     if low is None or high is None:
         return Ratio(name, math.exp(mean), None, None, 1, different=False, reason=ONE_PAIR)
     return Ratio(name, math.exp(mean), math.exp(low), math.exp(high), len(measured), different=not low <= 0 <= high)
+
+
+def _of_blocks(name: str, side: SideRuns, measured: Sequence[tuple[float, float]]) -> Ratio:
+    """Return the ratio of speeds or times of alternating blocks of steps."""
+    if side.doubt is not None:
+        return Ratio(name, None, None, None, side.pairs, different=False, reason=side.doubt)
+    log = fmean(math.log(after / before) for before, after in measured)
+    low, high = math.exp(log - side.half), math.exp(log + side.half)
+    return Ratio(name, math.exp(log), low, high, side.pairs, different=abs(log) > side.half)
 
 
 def core_waits(base: SideRuns, side: SideRuns) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from profiler.analyse.comparability import (
     unstated_facts,
 )
 from profiler.analyse.figures import flame_difference
-from profiler.analyse.model.comparison import ABSENT, GIT_COMMIT, Comparison, Extension, Side
+from profiler.analyse.model.comparison import ABSENT, GIT_COMMIT, WITHOUT_CORE, Comparison, Extension, Side
 from profiler.analyse.model.measures import SAME_SIZE, Measure
 from profiler.analyse.statistics import median
 from profiler.analyse.timing.counters import counted_unit
@@ -72,6 +72,7 @@ def compare(
         verdict="",
         floor=_side(floor) if floor else None,
         differences=different,
+        packages=_packages(sides),
         environment=same,
         method=(
             *_method(sides, pairs),
@@ -105,8 +106,10 @@ def _slowdown(side: SideRuns) -> Measure:
     values = [value for run in side.light if (value := run.value("step_time"))]
     if detail.value is None or not values:
         return Measure(name, None, "x", reason=detail.reason or Notice("no-light-step"))
-    factors = [detail.value / value for value in values]
-    return Measure(name, detail.value / median(values), "x", min(factors), max(factors), len(values), "steps")
+    # blocks of steps are without the waits for a core
+    seconds = detail.value * (1 - (side.detail.value(WITHOUT_CORE) or 0.0) * bool(side.pairs))
+    factors = [seconds / value for value in values]
+    return Measure(name, seconds / median(values), "x", min(factors), max(factors), len(values), "steps")
 
 
 def _environment(infos: Sequence[RunInfo]) -> tuple[tuple[Row, ...], tuple[tuple[str, str], ...]]:
@@ -122,6 +125,13 @@ def _environment(infos: Sequence[RunInfo]) -> tuple[tuple[Row, ...], tuple[tuple
     return tuple(different), tuple(same)
 
 
+def _packages(sides: Sequence[SideRuns]) -> tuple[Row, ...]:
+    """Return the packages whose versions differ, by name."""
+    names = sorted({name for side in sides for name in side.packages})
+    rows = [(name, tuple(side.packages.get(name, ABSENT) for side in sides)) for name in names]
+    return tuple(row for row in rows if len(set(row[1])) > 1)
+
+
 def _environment_rows(info: RunInfo) -> dict[str, str]:
     rows = {"device": stated_device(info.facts, info.devices)}
     rows |= fact_rows(info.facts, skip=("device", "device_label"))
@@ -133,9 +143,12 @@ def _environment_rows(info: RunInfo) -> dict[str, str]:
 
 def _method(sides: Sequence[SideRuns], pairs: int) -> Iterator[Notice]:
     yield Notice("pairs", {"pairs": pairs, "seconds": tuple((side.label, _median_seconds(side)) for side in sides)})
-    yield from _order(sides, pairs)
-    if pairs:
-        yield Notice("ratio-interval", {"pairs": pairs})
+    if blocks := [notice for side in sides for notice in side.method]:
+        yield from blocks
+    else:
+        yield from _order(sides, pairs)
+        if pairs:
+            yield Notice("ratio-interval", {"pairs": pairs})
     levels = sorted({run.info.level for side in sides for run in side.light})
     separate = sorted({side.detail.info.level for side in sides if side.detail and side.has_separate_detail})
     if levels:

@@ -24,6 +24,9 @@ STATES: Final = (PASS, INCONCLUSIVE, NOT_COMPARABLE, FAIL)
 BASE: Final = "base"
 CANDIDATE: Final = "candidate"
 
+LOAD: Final = 0.5
+"""Runnable threads of other programs per core; if the number of cores is unknown, LOAD_UNKNOWN threads in all."""
+LOAD_UNKNOWN: Final = 1.0
 PATIENCE_S: Final = 300.0
 """A program's first steps may take this many seconds, since they may load data and compile."""
 
@@ -75,6 +78,11 @@ class Conditions:
     """Reasons for throttled clocks: 'GPU 0: power cap', 'CPU: thermal'."""
     cores: int | None = None
     """Cores that threads may run on."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether threads of other programs wanted so many cores. Those of paused sides are not runnable."""
+        return self.load is not None and self.load >= max(LOAD * (self.cores or 0), LOAD_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,9 +14,11 @@ from profiler.core.errors import ProfilerError
 from profiler.core.files import MaxSize
 from profiler.core.machine import DEFAULT_CARD
 from profiler.core.terminal import called_as
+from profiler.core.units import ratio
 from profiler.exact.model import CARDS
 
 if TYPE_CHECKING:
+    from profiler.check.model import Round
     from profiler.core.masking import Privacy
     from profiler.run.model import RunInfo
 
@@ -55,8 +58,11 @@ def newest_run() -> Path:
     return newest
 
 
-def seconds(minimum: float = 0.0) -> Callable[[str], float]:
-    """Return an argument type: a number of seconds above 0 and not below `minimum`."""
+def seconds(minimum: float = 0.0, unit: str = "seconds") -> Callable[[str], float]:
+    """Return an argument type: a number above 0 and not below `minimum`.
+
+    :param unit: what its errors call it.
+    """
 
     def parse(text: str) -> float:
         try:
@@ -65,10 +71,25 @@ def seconds(minimum: float = 0.0) -> Callable[[str], float]:
             value = 0.0
         if not (0 < value < float("inf") and value >= minimum):
             expected = f"from {minimum:g}" if minimum else "above 0"
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds {expected}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} {expected}")
         return value
 
     return parse
+
+
+def add_minutes(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option that limits how long programs are measured."""
+    parser.add_argument(
+        "--minutes", type=seconds(unit="minutes"), default=5.0, metavar="N", help=f"{what} (default: 5)"
+    )
+
+
+def progress_text(rounds: Sequence[Round]) -> str:
+    """`round 2, 1.52× as fast so far`"""
+    from profiler.check.speed.rounds import measured_gain
+
+    gain = measured_gain(rounds)
+    return f"round {len(rounds) + 1}" + (f", {ratio(math.exp(gain.log))} as fast so far" if gain else "")
 
 
 def add_card(parser: argparse.ArgumentParser) -> None:

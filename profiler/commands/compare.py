@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.commands._common import RUNS, add_card, add_counting, add_max_size, add_privacy, privacy
+from profiler.commands._common import RUNS, add_card, add_counting, add_max_size, add_minutes, add_privacy, privacy
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.facts import with_python
 from profiler.core.machine import virtual_devices
@@ -17,6 +17,7 @@ from profiler.core.masking import masked_command
 from profiler.core.terminal import called_as
 
 if TYPE_CHECKING:
+    from profiler.check.model import Round
     from profiler.record.schedule import Experiment, RecordedRuns, SideCommand, Trainer, TrainerOption
 
 PAIR: Final = 5
@@ -44,10 +45,12 @@ class Compare:
         add("runs", nargs="*", type=Path, metavar="RUN", help="two or more recorded runs; the first is the baseline")
         add("--before", metavar="CMD", help="command of the baseline (in quotes)")
         add("--after", metavar="CMD", help="command to compare with the baseline")
-        add("--trainer", choices=tuple(known), help=f"{named}{default}")
-        add("--ladder", action="store_true", help="also measure each fix of a bundled trainer")
-        add("--pairs", type=int, help=f"number of rounds (default: {PAIR}, with --ladder {LADDER})")
-        add("--anyway", action="store_true", help="compare runs that are not comparable, and mark the report")
+        add("--trainer", choices=tuple(known), help=f"which bundled trainer ({named}{default})")
+        add("--ladder", action="store_true", help="also measure every fix of a bundled trainer alone and left out")
+        rounds = f"run whole programs, so often (default of the bundled trainers: {PAIR}, with --ladder {LADDER})"
+        add("--pairs", type=int, metavar="N", help=rounds)
+        add_minutes(parser, "the most for two commands, of which as many steps run as are needed")
+        add("--anyway", action="store_true", help="compare runs that are not comparable; the report is marked")
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
         add_counting(parser)
         add_card(parser)
@@ -69,8 +72,6 @@ class Compare:
         is_counted = bool(devices or args.count)
         if is_counted:
             _check_counting(args)
-        if args.pairs is None:
-            args.pairs = LADDER if args.ladder else PAIR
         _check(args, given)
         out = _output_directory(args)
         with folder_of_runs(out, shared=args.shared):
@@ -81,7 +82,7 @@ class Compare:
 
 def _compare(args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapping[str, str], out: Path) -> int:
     """Compare recorded runs, or record both sides first, and return the exit code."""
-    from profiler.commands._comparing import compare_recorded, compare_runs, refuse_early
+    from profiler.commands._comparing import compare_recorded, compare_runs, record_commands, refuse_early
     from profiler.record.schedule import record_with_progress
     from profiler.record.target import signals_as_interrupt
 
@@ -89,11 +90,15 @@ def _compare(args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapp
         return compare_runs(args.runs, out=out, anyway=args.anyway)
     experiment = _commands(args) if args.before is not None else _trainer_experiment(args, known, given)
     check = None if args.anyway else partial(refuse_early, experiment, out=out)
+    rounds: Sequence[Round] = ()
     with signals_as_interrupt():
-        recorded = record_with_progress(experiment.tasks, out, check, privacy(args))
+        if args.before is not None and args.pairs is None:
+            recorded, rounds = record_commands(experiment, out, 60 * args.minutes, check, privacy(args))
+        else:
+            recorded = record_with_progress(experiment.tasks, out, check, privacy(args))
     if recorded.interrupted and not recorded.pairs:
         raise _too_early(experiment, recorded, out)
-    code = compare_recorded(experiment, recorded, out=out, anyway=args.anyway)
+    code = compare_recorded(experiment, recorded, rounds, out=out, anyway=args.anyway)
     return int(Exit.INTERRUPTED) if recorded.interrupted else code
 
 
@@ -165,7 +170,7 @@ def _check(args: argparse.Namespace, given: Mapping[str, str]) -> None:
         raise ProfilerError("a run is given twice: compare it with another one")
     if len(commands) == 1:
         raise ProfilerError("--before and --after go together")
-    if args.pairs < 1:
+    if args.pairs is not None and args.pairs < 1:
         raise ProfilerError(f"--pairs {args.pairs}: must be at least 1")
     options = [f"--{option}" for option in ("trainer", "ladder") if getattr(args, option)]
     options += [f"--{option}" for option in given]
@@ -175,7 +180,7 @@ def _check(args: argparse.Namespace, given: Mapping[str, str]) -> None:
 
 def _trainer_experiment(args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapping[str, str]) -> Experiment:
     trainer = _trainer(args, known)
-    return (trainer.ladder if args.ladder else trainer.pair)(given, args.pairs)
+    return (trainer.ladder if args.ladder else trainer.pair)(given, _pairs(args))
 
 
 def _trainer(args: argparse.Namespace, known: Mapping[str, Trainer]) -> Trainer:
@@ -188,7 +193,11 @@ def _commands(args: argparse.Namespace) -> Experiment:
     from profiler.record.schedule import Experiment, schedule
 
     sides = (_command("before", args.before), _command("after", args.after))
-    return Experiment(sides, list(schedule(sides, args.pairs)))
+    return Experiment(sides, list(schedule(sides, _pairs(args))))
+
+
+def _pairs(args: argparse.Namespace) -> int:
+    return args.pairs or (LADDER if args.ladder else PAIR)
 
 
 def _command(label: str, text: str) -> SideCommand:

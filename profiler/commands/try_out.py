@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from profiler.commands._common import RUNS, add_max_size, newest_run, seconds
+from profiler.commands._common import RUNS, add_max_size, add_minutes, newest_run, progress_text
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.facts import with_python
+from profiler.core.facts import program_name, with_python
 from profiler.core.masking import shown_command
 from profiler.core.terminal import called_as
 
@@ -39,7 +38,7 @@ class TryCommand:
         add = parser.add_argument
         add("--yes", action="store_true", help="do not ask before the program runs")
         add("--findings", type=_count, default=3, metavar="N", help="findings to try, the largest first (default: 3)")
-        add("--seconds", type=seconds(), metavar="S", help="time limit of a finding (default: 3 times the recording)")
+        add_minutes(parser, "the most for all findings")
         add("--json", action="store_true", help="print the result as JSON")
         add_max_size(parser)
         words = "RUN [-- CMD ARGS...] | -- CMD ARGS..."
@@ -72,8 +71,8 @@ class TryCommand:
         if words:
             run = Path(words[0])
         else:
-            run = _record(command) if command else newest_run()
-        session = prepare(run, read(run), command=command or None, findings=args.findings, seconds=args.seconds)
+            run = _record(command, 60 * args.minutes) if command else newest_run()
+        session = prepare(run, read(run), command=command or None, findings=args.findings, seconds=60 * args.minutes)
         say = sys.stderr if args.json else sys.stdout
         _describe(session, say)
         if not session.plans:
@@ -97,16 +96,19 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _record(command: tuple[str, ...]) -> Path:
-    from profiler.record.launch import record
-    from profiler.run.model import RunSpec
-    from profiler.run.store import default_directory
+def _record(command: tuple[str, ...], seconds: float) -> Path:
+    """Record the first part of a program, for a tenth of the time."""
+    from profiler.check.modes.sides import record_explanation
+    from profiler.check.speed.controlled_process import Program
+    from profiler.run.store import default_directory, read_manifest
 
-    spec = RunSpec(command, default_directory(command, RUNS), level="standard")
-    info = record(spec)
-    if info.exit_code:
-        raise ProfilerError(f"the program exited with {info.exit_code} while it was recorded", Exit.TARGET_FAILED)
-    return spec.out
+    out = default_directory(command, RUNS)
+    record_explanation(Program(program_name(command), command, Path.cwd()), out, seconds=seconds / 10)
+    if code := read_manifest(out).exit_code:
+        raise ProfilerError(
+            f"the program exited with {code} while it was recorded (its output is in {out})", Exit.TARGET_FAILED
+        )
+    return out
 
 
 def _describe(session: Session, out: TextIO) -> None:
@@ -146,12 +148,9 @@ def _measured(session: Session) -> Iterator[Trial]:
     from rich.console import Console
 
     from profiler.core.terminal import progress
-    from profiler.knockout.trial import measured_gain
-    from profiler.report.action_text import round_text
 
     def on_round(rule: str, rounds: Sequence[Round]) -> None:
-        gain = measured_gain(rounds)
-        show(round_text(rule, len(rounds) + 1, math.exp(gain.log) if gain else None))
+        show(f"{rule}: {progress_text(rounds)}")
 
     trials = session.trials(on_round)
     while True:

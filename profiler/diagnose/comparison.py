@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.comparison import Comparison, Side
+from profiler.analyse.model.finding import MUCH
+from profiler.analyse.model.ledger import MAIN, Owner, Period
 from profiler.analyse.model.measures import SAME_SIZE
 from profiler.core.errors import Notice
 from profiler.core.facts import stated_device
@@ -25,6 +27,7 @@ from profiler.diagnose.model import (
     NAMED,
     ComparisonDiagnosis,
     CounterChange,
+    Growth,
     PhaseChange,
     SideDiagnosis,
     TimeChange,
@@ -71,7 +74,7 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
     speed = next((ratio for ratio in speeds if ratio.known is not None), None)
     if speed is None or speed.known is None:
         reason = speeds[0].reason if speeds else Notice("no-pairs")
-        waits = bool(speeds) and speeds[0].waits_for_core
+        waits = bool(speeds) and speeds[0].is_doubted
         either = tuple(each for faster in (True, False) for each in _counter_changes(base, side, faster=faster))
         return SideDiagnosis(base.label, side.label, None, reason=reason, counters=either if waits else ())
     units = (measure.unit for each in (base, side) if (measure := each.measures.get(speed.name)) and measure.unit)
@@ -85,7 +88,7 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
     )
     faster = speed.known > 1
     changes = tuple(_counter_changes(base, side, faster=faster))
-    if speed.waits_for_core:  # times of the breakdown pass tell no more than those of the light runs
+    if speed.is_doubted:  # times of the breakdown pass tell no more than those of the light runs
         return replace(result, reason=speed.reason, counters=changes)
     if speed.n > 1 and not speed.different:
         return result
@@ -96,6 +99,8 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
             result, moved=WorkerMove(str(after.get("engine", "none")), workers if isinstance(workers, int) else 1)
         )
     change = largest_change(base.detail, side.detail, faster=faster) if base.detail and side.detail else None
+    if change and change.name == "core" and any(notice.code == "blocks" for notice in comparison.method):
+        change = None  # blocks of steps are without the waits for a core
     slowed = _slowed(base, side) if change and (change.is_cause or change.is_several) else None
     return replace(
         result,
@@ -103,6 +108,7 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
         explained=change is not None and change.is_cause and speed.n > 1 and slowed is None,
         counters=changes[:_MAX_COUNTERS],
         busy=None if change else _busy(base, side),
+        grown=grown(base.detail, side.detail) if base.detail and side.detail and not faster else (),
         slowed=slowed,
     )
 
@@ -212,6 +218,37 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
     site = _blamed_line(slow, name) if kind is TimeChangeKind.IDLE else None
     more = {"is_cause": is_cause, "site": site, "as_shares": as_shares}
     return _change(kind, name, shares if as_shares else amounts, faster=faster, **more)
+
+
+_PACKAGES: Final = {Owner.TORCH: "torch", Owner.PYTHON: "Python's library"}
+
+
+def grown(base: Analysis, side: Analysis) -> tuple[Growth, ...]:
+    """Return what takes longer in each step of `side`, by more than chance and by much of a step, the largest first."""
+    before, after = _entries(base), _entries(side)
+    step, longer = (each.value("step_time") or 0.0 for each in (base, side))
+    least = max(MUCH * step, NAMED * (longer - step))
+    growths = []
+    for key, (site, seconds, low, _) in after.items() if before else ():
+        _, earlier, _, high = before.get(key, (None, 0.0, 0.0, 0.0))
+        if low > high and seconds - earlier > least:
+            growths.append(Growth(site, key[1], earlier, seconds))
+    return tuple(sorted(growths, key=lambda each: each.before - each.after))
+
+
+def _entries(analysis: Analysis) -> dict[tuple[Any, str], tuple[Site | None, float, float, float]]:
+    """Return the seconds of each step at a line and in a library below it, with their interval."""
+    entries: dict[tuple[Any, str], tuple[Site | None, float, float, float]] = {}
+    ledger = analysis.ledger
+    for cell in ledger.of(Period.STEPS) if ledger else ():
+        package = cell.package or _PACKAGES.get(cell.owner, "")
+        if ledger and cell.is_own and (cell.place or package):
+            key = (cell.place and cell.place.place, package)
+            _, *sums = entries.get(key, (None, 0.0, 0.0, 0.0))
+            parts = (cell.seconds, cell.low, cell.high)
+            total = [each + part / ledger.steps[MAIN] for each, part in zip(sums, parts, strict=True)]
+            entries[key] = (cell.place, total[0], total[1], total[2])
+    return entries
 
 
 def _change(kind: TimeChangeKind, name: str, amounts: tuple[float, float], *, faster: bool, **more: Any) -> TimeChange:

@@ -269,6 +269,17 @@ class WorkerMove:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """An entry of the ledger that takes longer in each step than in the baseline: seconds."""
+
+    site: Site | None
+    package: str
+    """The library in which it is spent; empty: the line itself."""
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
 class SideDiagnosis:
     """One side against the baseline."""
 
@@ -286,6 +297,8 @@ class SideDiagnosis:
     counters: tuple[CounterChange, ...] = ()
     busy: tuple[float, float] | None = None
     """Share of time in which the device was busy, before and after, where nothing else is known to have changed."""
+    grown: tuple[Growth, ...] = ()
+    """What takes longer in each step of a slower side, the largest first."""
     slowed: tuple[str, float] | None = None
     """Label of the side whose breakdown pass was slowed down too much to explain its light runs, and how much."""
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from statistics import fmean, variance
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -25,9 +24,8 @@ from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.finding import MUCH, Confidence, Finding, GainMethod, KnockOut
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Round
 from profiler.check.speed.controlled_process import Program
-from profiler.check.speed.interleave import RoundRunner
-from profiler.check.speed.rounds import MIN_PAIRS, block_pairs
-from profiler.check.speed.sequential import quantile
+from profiler.check.speed.interleave import RoundRunner, await_quiet
+from profiler.check.speed.rounds import MIN_STARTS, PLANNED, Gain, doubt, measured_gain, more_time, time_for_rounds
 from profiler.core.errors import Exit, Notice, ProfilerError
 from profiler.core.masking import MASK, masked, masked_word, recorded_arguments, shown_command
 from profiler.core.procfs import available_memory
@@ -40,23 +38,9 @@ from profiler.knockout.plan import LOADER_SETTINGS, Plan, plan_trial
 from profiler.run import tables
 from profiler.run.trials import Trial, write_trials
 
-_SIDE_ERROR: Final = 0.025
-"""Error of each end of a 95% interval."""
-_NARROW: Final = 0.06
-"""Half width of the interval of the log gain at which no further round is measured: 6%."""
-_MIN_ROUNDS: Final = 3
-"""Rounds that are measured where the time allows it: each starts both programs anew."""
-_MAX_ROUNDS: Final = 5
-_PART: Final = 0.75
-"""Part of the time limit that is planned for: blocks may take longer than expected, and programs have to be ended."""
 _PATIENCE_S: Final = 60.0
 """Least time after which a program is taken to hang: on a busy machine it may take long to its first step."""
 _PROBE_S: Final = 20.0
-_START_ERROR: Final = 0.08
-"""Standard deviation of the log gain between rounds, since each start of a program places its memory anew: the largest
-that was measured, docs/log.md. It is assumed where too few rounds tell how much they differ."""
-_LEAST_START_ERROR: Final = 0.05
-"""The least that is assumed from `_MIN_ROUNDS` on, the middle of what was measured: three may agree by chance."""
 _FILES: Final = "files.json"
 """The changed source files. They are removed after the trial, since they may have secrets in them."""
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -72,16 +56,6 @@ class Recorded:
     """Its recorded settings."""
     steps: int = 0
     """Steps that it took at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredGain:
-    """The log gain with the ends of its 95% interval."""
-
-    log: float
-    low: float
-    high: float
-    pairs: int
 
 
 def isolated(argv: Sequence[str]) -> tuple[str, ...]:
@@ -130,13 +104,13 @@ def measure(
         _programs(plan, program, out),
         out,
         patience=max(seconds, _PATIENCE_S),
-        round_seconds=_PART * seconds / _MIN_ROUNDS,
+        round_seconds=PLANNED * seconds / MIN_STARTS,
         program_steps=program.steps,
         may_end=True,
         is_alone=True,
     )
     try:
-        for _ in _time_for_rounds(begin, seconds, rounds):
+        for _ in time_for_rounds(begin, seconds, rounds, await_quiet):
             on_round(rounds)
             rounds.append(runner.run(len(rounds) + 1, MEASURE))
     except ProfilerError as error:
@@ -157,31 +131,20 @@ def measure(
         reason = Notice("loader-not-found", {"file": place[0], "line": place[1]}) if place else Notice("no-loader")
     if reason is None and gain is None:
         reason = Notice("trial-too-short", {"seconds": seconds})
-    # the unchanged program waits less for files in the trial than when it was recorded: without the work of its loader
-    # it would else gain at least what leaving these waits out was predicted to give
-    is_of_files = bool(finding.values.get("files") and finding.gains)
-    if reason is None and gain is not None and is_of_files and math.exp(gain.high) < finding.gains[0].low:
+    if reason is None and gain is not None:
+        reason = doubt(gain, rounds)
+    if reason is None and gain is not None and _lacks_file_waits(finding, gain):
         reason = Notice("files-in-memory")
     trial = Trial(
         finding.rule.name, site, finding.gain if finding.gains else None,
         is_least="checkpoint" in finding.costs, skipped=lines, settings=plan.settings, reason=reason,
         pairs=gain.pairs if gain else 0, rounds=len(rounds), seconds=time.monotonic() - begin,
+        more=more_time(gain, time.monotonic() - begin) if gain else None,
     )  # fmt: skip
     if reason is not None or gain is None:
         return trial
-    return replace(trial, factor=math.exp(gain.log), low=math.exp(gain.low), high=math.exp(gain.high))
-
-
-def _time_for_rounds(begin: float, seconds: float, rounds: Sequence[Round]) -> Iterator[None]:
-    """Yield before each round, until the gain is known well or another round would take too long."""
-    yield
-    while len(rounds) < _MAX_ROUNDS:
-        gain = measured_gain(rounds)
-        is_known = len(rounds) >= _MIN_ROUNDS and gain is not None and gain.high - gain.low < 2 * _NARROW
-        longest = max(done.seconds for done in rounds)
-        if is_known or time.monotonic() - begin + longest > seconds:
-            return
-        yield
+    low, high = gain.interval()
+    return replace(trial, factor=math.exp(gain.log), low=low, high=high)
 
 
 def _programs(plan: Plan, program: Recorded, out: Path) -> dict[str, Program]:
@@ -223,37 +186,18 @@ def _was_loader_changed(out: Path) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- statistics
-
-
-def measured_gain(rounds: Sequence[Round]) -> MeasuredGain | None:
-    """Return how much faster all steps are, stalls included, from pairs of neighbouring blocks; None: too few pairs."""
-    logs, variances, pairs = list[float](), list[float](), 0
-    for each in rounds:
-        both = block_pairs(each)
-        if len(both) < MIN_PAIRS:
-            continue
-        # the error of a ratio of sums, to first order: each pair's part of it
-        parts = both.base / both.base.mean() - both.candidate / both.candidate.mean()
-        logs.append(math.log(both.base.sum() / both.candidate.sum()))
-        variances.append(float(parts.var(ddof=1)) / len(both))
-        pairs += len(both)
-    if not logs:
-        return None
-    log, number = fmean(logs), len(logs)
-    starts = _LEAST_START_ERROR if number >= _MIN_ROUNDS else _START_ERROR
-    half = quantile(pairs - 1, 1 - _SIDE_ERROR) * math.sqrt((fmean(variances) + starts**2) / number)
-    if number >= _MIN_ROUNDS:
-        half = max(half, quantile(number - 1, 1 - _SIDE_ERROR) * math.sqrt(variance(logs) / number))
-    return MeasuredGain(log, log - half, log + half, pairs)
+def _lacks_file_waits(finding: Finding, gain: Gain) -> bool:
+    """Return whether the unchanged program waits less for files in the trial than when it was recorded. Without the
+    work of its loader it would else gain at least what leaving these waits out was predicted to give."""
+    return bool(finding.values.get("files") and finding.gains and gain.interval()[1] < finding.gains[0].low)
 
 
 # ---------------------------------------------------------------- which findings are tried
 
 FINDINGS: Final = 3
 """Findings that are tried by default."""
-TIMES_RECORDED: Final = 3.0
-"""How long a trial may take by default, as a multiple of the recorded time."""
+SECONDS: Final = 300.0
+"""How long all trials may take by default."""
 _WHOLE_SECOND: Final = 1.0
 """The start of a run is stored in whole seconds, rounded down: a file that was written just before may seem newer."""
 TRIALS_FOLDER: Final = "try"
@@ -270,7 +214,7 @@ class Session:
     not_tried: tuple[tuple[Finding, Notice], ...]
     """Findings that come before the last one that is tried, but cannot be tried, and why."""
     seconds: float
-    """How long each trial may take."""
+    """How long all trials may take."""
     alternatives: Mapping[str, Plan] = field(default_factory=dict)
     """By rule, the plan of the next finding about the same time: it is tried where the one of the rule gains
     nothing, because only one of them is the cause."""
@@ -286,12 +230,12 @@ class Session:
         shutil.rmtree(folder, ignore_errors=True)
         done: list[Trial] = []
         next_plans = list(self.plans)
+        end = time.monotonic() + self.seconds
         while next_plans:
+            seconds = max(0.0, end - time.monotonic()) / len(next_plans)  # what one does not need, the others have
             plan = next_plans.pop(0)
             rule = plan.finding.rule.name
-            trial = measure(
-                plan, self.program, folder / f"{len(done) + 1}-{rule}", self.seconds, partial(on_round, rule)
-            )
+            trial = measure(plan, self.program, folder / f"{len(done) + 1}-{rule}", seconds, partial(on_round, rule))
             done.append(trial)
             write_trials(self.run, done)
             yield trial
@@ -310,14 +254,14 @@ def prepare(
     *,
     command: tuple[str, ...] | None = None,
     findings: int = FINDINGS,
-    seconds: float | None = None,
+    seconds: float = SECONDS,
 ) -> Session:
     """Plan the trials of the first findings of a run that can be tried.
 
     :param command: the command of the run with what was not recorded of it; None: the recorded one.
-    :param seconds: for each trial; None: TIMES_RECORDED.
-    :raises ProfilerError: the run has no program of this machine, or never ended and `seconds` is missing, or two
-        copies of the program do not fit into the memory.
+    :param seconds: for all trials.
+    :raises ProfilerError: the run has no program of this machine, or two copies of the program do not fit into the
+        memory.
     """
     info = analysis.info
     if not run.is_dir() or not info.argv:
@@ -326,9 +270,6 @@ def prepare(
     cwd = Path(info.cwd or Path.cwd())
     if not cwd.is_dir():
         raise ProfilerError(f"the folder {cwd}, in which the program was recorded, does not exist: record it again")
-    recorded_s = (info.end - info.begin) / 1e9 if info.end else 0.0
-    if not (seconds or recorded_s):
-        raise ProfilerError("the run never ended, so that no time limit follows from it: name one with --seconds")
     needed, free = analysis.value("peak_memory"), available_memory()
     changes = 2 * CHANGES_SHARE * (free or 0)
     if needed is not None and free is not None and 2 * needed + changes > free:
@@ -369,7 +310,6 @@ def prepare(
             latest[finding.overlaps] = finding.rule.name
     environment = {name: str(value) for name, value in info.host.get("environment", {}).items()}
     program = Recorded(argv, cwd, environment, int(analysis.value("steps") or 0))
-    seconds = seconds or TIMES_RECORDED * recorded_s
     return Session(run, program, tuple(plans), tuple(not_tried), seconds, alternatives)
 
 

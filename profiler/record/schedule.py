@@ -209,10 +209,9 @@ def record_all(
             announce(number, task)
             made.append(path)
             spec = task.spec(path)
-            folders = recorded.light[side.label][0].glob("source-*") if task.kind == "detail" else ()
-            if any(read_facts(folder).get("device") == "cuda" for folder in folders):
-                length = {name: os.environ.get(name, value) for name, value in _TRACE.items()}
-                spec = replace(spec, level="full", env=length)  # kernels and copies are in torch's trace only
+            if task.kind == "detail":
+                level, env = detailed_level(recorded.light[side.label][0])
+                spec = replace(spec, level=level, env=env)
             info = record(replace(spec, privacy=privacy))
             recorded.interrupted = info.state == "interrupted"
         except KeyboardInterrupt:
@@ -251,6 +250,13 @@ def _note(recorded: RecordedRuns, task: Task, info: RunInfo, made: Sequence[Path
             f"{side.label} ({shown_command(side.argv)}) recorded no step to compare, no optimizer or loader "
             f"was seen: mark its steps with profiler.step() (run and output are kept in {path})"
         )
+
+
+def detailed_level(light: Path) -> tuple[str, Mapping[str, str]]:
+    """Return the level and the settings of a breakdown pass of the program that was recorded in `light`."""
+    if not any(read_facts(folder).get("device") == "cuda" for folder in light.glob("source-*")):
+        return "standard", {}
+    return "full", {name: os.environ.get(name, value) for name, value in _TRACE.items()}  # kernels are in a trace only
 
 
 def _reason(info: RunInfo, path: Path) -> str:

@@ -346,6 +346,7 @@ _SETTINGS: Final = {
 def measured_text(trial: Trial) -> str:
     """`measured 2.90× (2.60× to 3.24×), predicted about 1.34×`, or why nothing was measured."""
     predicted = f"predicted {ratio(trial.predicted)}" if trial.predicted else "nothing was predicted"
+    predicted += f"; {describe(trial.more)}" if trial.more else ""
     if trial.factor is None or trial.low is None or trial.high is None:
         return f"not measured: {_reason(trial.reason)}; {predicted}"
     bound = "at least " if trial.is_least else "up to " if trial.is_most else ""
@@ -353,13 +354,8 @@ def measured_text(trial: Trial) -> str:
     return f"measured {bound}{ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}{chance}"
 
 
-def round_text(rule: str, number: int, factor: float | None) -> str:
-    """`python-loop: round 2, 1.52× as fast so far`"""
-    return f"{rule}: round {number}" + (f", {ratio(factor)} as fast so far" if factor else "")
-
-
-def duration_text(trials: int, each: float) -> str:
-    return f"{plural(trials, 'trial')} of at most {seconds(each)} each"
+def duration_text(trials: int, most: float) -> str:
+    return f"{plural(trials, 'trial')} of at most {seconds(most)} in all"
 
 
 def not_tried_text(rule: str, reason: Notice) -> str:
@@ -367,7 +363,7 @@ def not_tried_text(rule: str, reason: Notice) -> str:
     return f"{rule}: not tried: {_reason(reason)}"
 
 
-_WITH_ADVICE: Final = frozenset(("source-changed", "trial-failed", "trial-too-short", "wait-for-core"))
+_WITH_ADVICE: Final = frozenset(("source-changed", "trial-failed", "trial-too-short", "too-wide", "wait-for-core"))
 """Reasons that tell themselves what to do."""
 
 

@@ -14,6 +14,7 @@ from profiler.core.metrics import PER_STEP, find_counter
 from profiler.core.units import count, rate, ratio, seconds, share, significant
 from profiler.diagnose.model import (
     ComparisonDiagnosis,
+    Growth,
     PhaseChange,
     SideDiagnosis,
     TimeChange,
@@ -41,7 +42,7 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
         comparison,
         verdict=" ".join(filter(None, sentences)),
         headline=statement.headline,
-        why=tuple(_why(diagnosis.sides[-1])) if diagnosis.sides else (),
+        why=tuple(_why(diagnosis.sides[-1], is_upgrade=bool(comparison.packages))) if diagnosis.sides else (),
     )
 
 
@@ -58,8 +59,11 @@ def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagno
     return replace(side, change=replace(change, site=largest.site))
 
 
-def _why(side: SideDiagnosis) -> Iterator[str]:
-    """Tell what changed along with the speed of a side, as sentences of their own."""
+def _why(side: SideDiagnosis, *, is_upgrade: bool) -> Iterator[str]:
+    """Tell what changed along with the speed of a side, as sentences of their own.
+
+    :param is_upgrade: packages differ: of a slower side all that grew is named, by package.
+    """
     speed = side.speed
     if speed is None or speed.value is None:
         yield _sentence(describe(side.reason))
@@ -68,10 +72,22 @@ def _why(side: SideDiagnosis) -> Iterator[str]:
         yield f"The ratio lies between {interval} with 95% confidence, which includes 1."
     elif side.moved:
         yield f"Its work is {_moved(side)}."
+    elif is_upgrade and side.grown:
+        entries = [_growth(each) for each in side.grown[:_MOST_GROWN]]
+        yield f"What takes longer in each step: {words.listed(entries)}."
     elif side.change:
         yield _sentence(change_text(side.change))
     for one in side.counters:
         yield _sentence(f"{_COUNTERS[one.name]} changed from {count(one.before)} to {count(one.after)} a step")
+
+
+_MOST_GROWN: Final = 3
+
+
+def _growth(each: Growth) -> str:
+    """`code of torch at train.py:12 (1.20 ms → 2.40 ms)`"""
+    where = f"code of {each.package}" if each.package else "the line itself"
+    return f"{where}{words.at(each.site) if each.site else ''} ({seconds(each.before)} → {seconds(each.after)})"
 
 
 def _sentence(text: str) -> str:
@@ -255,7 +271,7 @@ def comparison_headline(report_input: ReportInput, comparison: Comparison) -> He
     speed = report_input.ratio(last.label, report_input.rate)
     before, after = (side.measure(report_input.rate) for side in (first, last))
     if speed is None or speed.known is None or before.value is None or after.value is None:
-        reason = f": {describe(speed.reason)}" if speed is not None and speed.waits_for_core else ""
+        reason = f": {describe(speed.reason)}" if speed is not None and speed.is_doubted else ""
         return Headline(f"The speed of {last.label} relative to {first.label} is not known", "", reason, "open")
     amounts = f": {rate(before.value, '').strip()} → {rate(after.value, report_input.rate_unit(report_input.rate))}"
     if speed.n > 1 and not speed.different:
@@ -286,11 +302,30 @@ def _number(value: float) -> str:
 
 
 def comparison_why(report_input: ReportInput, comparison: Comparison) -> tuple[str, ...]:
-    """Tell in two sentences how often each side turns to the device and how busy that is, or what else changed."""
+    """Tell in some sentences what changed along with the speed, packages first, and what more time would give."""
     if not comparison.comparable:
         return (f"They differ: {mismatches(comparison.mismatches)}.",)
+    more = (f"{describe(notice)}." for notice in comparison.method if notice.code == "more-time")
+    return (*_packages(comparison), *_changes(report_input, comparison), *more)
+
+
+_MOST_PACKAGES: Final = 4
+
+
+def _packages(comparison: Comparison) -> Iterator[str]:
+    """`2 packages differ: numpy (1.26.4 → 2.1.0) and torch (2.1.0 → 2.3.0).`"""
+    rows = [f"{name} ({values[0]} → {values[-1]})" for name, values in comparison.packages]
+    named, more = rows[:_MOST_PACKAGES], len(rows) - _MOST_PACKAGES
+    if rows:
+        others = [f"{more} more, which the page lists"] if more > 0 else []
+        differ = f"{words.plural(len(rows), 'package')} differ{'s' * (len(rows) == 1)}"
+        yield f"{differ}: {words.listed([*named, *others])}."
+
+
+def _changes(report_input: ReportInput, comparison: Comparison) -> tuple[str, ...]:
+    """Tell in two sentences how often each side turns to the device and how busy that is, or what else changed."""
     first, last = report_input.sides[0], report_input.sides[-1]
-    if _waits_for_core(report_input):
+    if _is_doubted(report_input):
         return tuple(filter(None, (_busy_sentence(first, last), _count_sentence(first, last)))) or comparison.why[:WHY]
     if first is not last and (sentences := _device_sentences(first, last)):
         return sentences
@@ -334,10 +369,10 @@ def _count_sentence(first: ReportSide, last: ReportSide) -> str:
     return f"Other programs do not change the counts of a step: {words.listed(counts)}." if counts else ""
 
 
-def _waits_for_core(report_input: ReportInput) -> bool:
+def _is_doubted(report_input: ReportInput) -> bool:
     """Tell whether a side waited for a core so long that the speed of the last side is at most known as a bound."""
     speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
-    return speed is not None and speed.waits_for_core
+    return speed is not None and speed.is_doubted
 
 
 def _how_often(side: ReportSide, per_step: float) -> str:
@@ -409,10 +444,12 @@ def _doubts(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]
         yield Chip("not comparable", "warning", f"{mismatches(comparison.mismatches)}.")
     if comparison.planned is not None:
         yield Chip("stopped early", "warning", f"{comparison.pairs} of {comparison.planned} rounds are complete.")
+    if any(notice.code == "blocks" for notice in comparison.method):
+        yield Chip("a part of each program", "plain", "Each was ended after enough steps. --pairs runs whole programs.")
     ended = [status for side in report_input.sides for run in side.runs if (status := exit_status(run.info))]
     if ended:
         yield Chip("ended early", "warning", f"A program {ended[0]}. Ratios are of the part before that.")
-    if (load := noisy_machine(report_input)) and not _waits_for_core(report_input):
+    if (load := noisy_machine(report_input)) and not _is_doubted(report_input):
         yield Chip(f"shared machine: {_taken(report_input)} of the CPU", "warning", load)
 
 

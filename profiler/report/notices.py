@@ -8,7 +8,7 @@ from typing import Any, Final
 from profiler.analyse.model.comparison import WAITS_FOR_CORE, Mismatch, ResultComparison, ResultDifference
 from profiler.core import units
 from profiler.core.errors import Notice
-from profiler.report.text import listed, plural, too_few
+from profiler.report.text import listed, plural, times, too_few
 
 Values = Mapping[str, Any]
 NO_REASON: Final = "no reason was recorded"
@@ -115,9 +115,9 @@ def _debug_mode_syncs(values: Values) -> str:
 
 
 def _pairs(values: Values) -> str:
-    times = (f"{label} {'none' if length is None else units.seconds(length)}" for label, length in values["seconds"])
+    lengths = (f"{label} {'none' if length is None else units.seconds(length)}" for label, length in values["seconds"])
     pairs = plural(values["pairs"], "pair")
-    return f"{pairs} of runs; measured time of a run, warm-up not counted: {', '.join(times)}."
+    return f"{pairs} of runs; measured time of a run, warm-up not counted: {', '.join(lengths)}."
 
 
 def _ratio_interval(values: Values) -> str:
@@ -141,6 +141,24 @@ def _interleaved(values: Values) -> str:
     first = values["first"]
     order = f"{first} always first" if first else "the sides take turns in going first"
     return f"The runs were interleaved, pair after pair; within a pair {order}."
+
+
+def _more_time(values: Values) -> str:
+    low, high = values["low"], values["high"]
+    slower = ""
+    if high < 1:
+        low, high, slower = 1 / high, 1 / low, " slower"
+    interval = f"{units.significant(low)} to {units.ratio(high)}{slower}"
+    return f"{values['minutes']} more minutes would narrow it to about {interval}"
+
+
+def _too_wide(values: Values) -> str:
+    within = f"it may be anything from {units.ratio(values['low'])} to {units.ratio(values['high'])}"
+    if "threads" not in values:
+        return f"its steps differ too much to tell in this time: {within}"
+    cores = f" for its {plural(values['cores'], 'core')}" if values["cores"] else ""
+    wanted = f"other programs had {values['threads']:.2g} threads ready to run{cores}"
+    return f"this machine was too busy to tell: {wanted}, and {within}"
 
 
 _MOST_NAMES: Final = 5
@@ -171,7 +189,8 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     "no-loader": "the program made no DataLoader in the trial",
     "trial-failed": "{text}",
-    "trial-too-short": "the program took too few steps within {seconds:.0f} s: allow more with --seconds",
+    "trial-too-short": "the program took too few steps within {seconds:.0f} s: allow more with --minutes",
+    "more-time": _more_time,
     # what was damaged or missing when the run was loaded
     "run-not-ended": "the run never ended: its recorder was killed, or is still at work",
     "collector-failed": "collector {name} failed: {reason}",
@@ -254,6 +273,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "not-measured-in-pairs": "not measured in any pair of runs",
     "zero": "{side} has 0: no ratio",
     WAITS_FOR_CORE: "{side} waited {share:.0%} of the time for a core that other programs had",
+    "too-wide": _too_wide,
     "not-positive": "{side} has values that are not positive: no ratio",
     "not-comparable": lambda values: f"not comparable: {mismatches(values['mismatches'])}",
     # warnings
@@ -294,6 +314,11 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "runtime-calls-seen": "hooks saw {seen:,} of the {total:,} {kind} among the runtime's calls in the trace",
     # how a comparison was measured
     "pairs": _pairs,
+    "blocks": lambda values: (
+        f"Both programs were started {times(values['rounds'])} and ran in turn, some steps at a time, until enough "
+        "steps were measured. All of this is about a part of each program. Times in which other programs kept one from "
+        "a core are left out. The interval counts how much two starts of a program differ."
+    ),
     "ratio-interval": _ratio_interval,
     "ratio-levels": lambda values: f"Ratios come from runs at level {' and '.join(values['levels'])}.",
     "breakdown-pass": lambda values: (

@@ -327,7 +327,7 @@ def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measur
             elif before is not None and after is not None and before.value and after.value:
                 value = after.value / before.value  # of an exact counter, the ratio of the numbers beside it
         return Cell(*factor(value), sort=value, note=note, interval=interval)
-    if ratio is not None and ratio.waits_for_core:
+    if ratio is not None and ratio.is_doubted:
         return bound_cell(ratio)
     if before is not None and after is not None and before.value is not None and after.value is not None:
         if before.value == after.value:

@@ -53,6 +53,8 @@ class Trial:
     """Pairs of programs that were started."""
     seconds: float = 0.0
     """How long the trial took."""
+    more: Notice | None = None
+    """What more time would give; None: the gain is known well, or nothing was measured."""
     is_least: bool = False
     """Whether the gain may be larger: what is left out writes files, which a trial keeps in memory, not on a disk."""
 
@@ -95,7 +97,8 @@ def read_trials(run: Path) -> tuple[tuple[Trial, ...], tuple[Notice, ...]]:
 
 def _trial(value: Mapping[str, Any]) -> Trial:
     fields = {name: each for name, each in value.items() if name in declared(Trial)}
-    reason = fields.get("reason")
     fields["skipped"] = tuple(SkippedLine(**each) for each in fields.get("skipped", ()))
-    fields["reason"] = Notice(reason["code"], reason["values"]) if reason else None
+    for name in ("reason", "more"):
+        notice = fields.get(name)
+        fields[name] = Notice(notice["code"], notice["values"]) if notice else None
     return Trial(**fields)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,12 @@ import pytest
 
 from profiler.__main__ import main
 from profiler.agent.results import describe_result
+from profiler.check.model import BASE, CANDIDATE, Conditions, Round, StepBlock
+from profiler.check.speed.controlled_process import Program
+from profiler.check.speed.interleave import ShortProgramError
+from profiler.check.worktree.environment import Interpreter
+from profiler.commands import _comparing
+from profiler.core.errors import ProfilerError
 from profiler.record import schedule
 from profiler.run import tables
 from profiler.run.tables import SCHEMA
@@ -110,7 +116,7 @@ def interrupt() -> dict[str, Any]:
 
 def test_ctrl_c_before_and_after_the_first_complete_round(compare: Compare, fake: FakeRecord) -> None:
     fake.hooks = {"01-after": interrupt}
-    done = compare(*BEFORE_AFTER, "--out", "there")
+    done = compare(*BEFORE_AFTER, "--pairs", "5", "--out", "there")
     assert done.code == 130
     assert (
         done.err == "round 1 of 5\nerror: interrupted before a pair was complete; the runs so far are kept in there\n"
@@ -139,6 +145,164 @@ def test_sides_that_are_not_comparable_are_refused_and_their_runs_kept(compare: 
     assert not Path("here/02-after").exists()
     assert not Path("reports/runs/latest").exists()
     assert compare(*BEFORE_AFTER, "--pairs", "2", "--out", "there", "--anyway").code == 0
+
+
+# ---------------------------------------------------------------- a part of each program
+
+
+@dataclass
+class FakeRounds:
+    """Instead of a RoundRunner and the breakdown passes: writes runs at once, and gives rounds of blocks."""
+
+    ratios: tuple[float, ...] = (2.0,)
+    """How many times as long a step takes before, by round."""
+    load: float = 0.0
+    """Runnable threads of other programs."""
+    ends: Mapping[int, BaseException] = field(default_factory=dict)
+    """What is raised in a round instead."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Facts of the side `after`."""
+    details: list[tuple[str, float]] = field(default_factory=list)
+    """The breakdown passes: the folder and the seconds."""
+
+    def __call__(self, programs: Mapping[str, Program], out: Path, **_: object) -> FakeRounds:
+        self.programs, self.out, self.runs = programs, out, {BASE: [], CANDIDATE: []}
+        return self
+
+    def run(self, number: int, kind: str) -> Round:
+        if number in self.ends:
+            raise self.ends[number]
+        ratio, made = self.ratios[(number - 1) % len(self.ratios)], list[StepBlock]()
+        for role, program in self.programs.items():
+            folder = self.out / f"{number:02}-{program.side}"
+            changes = {"facts": self.facts} if self.facts and role == CANDIDATE else {}
+            write_run(folder, step_ms=10 * ratio, label=program.side, argv=program.argv, **changes)
+            self.runs[role].append(folder)
+        for pair in range(20):
+            for role in (BASE, CANDIDATE) if pair % 2 else (CANDIDATE, BASE):
+                length = (ratio if role == BASE else 1.0) * (1.01 if pair % 3 else 1.0)
+                made.append(StepBlock(role, 0, (round(1e7 * length),) * 5, 500))
+        return Round(number, kind, (BASE, CANDIDATE), tuple(made), 30.0, Conditions(self.load, cores=2))
+
+    def detail(self, program: Program, out: Path, *, level: str, seconds: float) -> Path:
+        self.details.append((out.name, seconds))
+        write_run(out, step_ms=20, label=program.side, level=level)
+        return out
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> FakeRounds:
+    made = FakeRounds()
+    monkeypatch.setattr(_comparing, "RoundRunner", made)
+    monkeypatch.setattr(_comparing, "record_explanation", made.detail)
+    monkeypatch.setattr(_comparing, "await_quiet", lambda _: None)
+    return made
+
+
+def test_two_commands_are_compared_by_a_part_of_each(compare: Compare, rounds: FakeRounds) -> None:
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert done.code == 0, done.err
+    found = report()
+    ratio = found["ratios"]["after"]["tokens_per_s"]
+    assert ratio["value"] == pytest.approx(2.0)
+    assert ratio["low"] < 2 < ratio["high"]
+    assert (found["pairs"], ratio["n"]) == (3, 60), "three starts tell the ratio within 6%"
+    assert found["ratios"]["after"]["step_time"]["value"] == pytest.approx(0.5)
+    assert [side["measures"]["step_time"]["value"] for side in found["sides"]] == pytest.approx(
+        [0.0201, 0.0101], rel=0.01
+    )
+    assert rounds.details == [("detail-before", 10), ("detail-after", 10)]
+    assert "after trains 2.0× faster" in done.out
+    assert "a part of each program" in done.out
+    assert "more minutes" not in done.out
+    assert "all of this is about a part of each program" in Path("here/compare.md").read_text()
+
+
+def test_what_more_time_would_give_is_told(compare: Compare, rounds: FakeRounds) -> None:
+    rounds.ratios = (0.4, 0.5, 0.6)
+    done = compare(*BEFORE_AFTER, "--out", "here", "--minutes", "0.0001")
+    assert done.code == 0, done.err
+    assert report()["pairs"] == 1
+    assert re.search(r"5 more minutes would narrow it to about 2\.\d+ to 2\.\d+× slower\.", " ".join(done.out.split()))
+
+
+@pytest.mark.parametrize(("load", "why"), [(25.0, "this machine was too busy to tell"), (0.0, "too much to tell")])
+def test_a_wide_interval_is_no_fact(compare: Compare, rounds: FakeRounds, load: float, why: str) -> None:
+    rounds.ratios, rounds.load = (0.07, 0.2, 0.41), load
+    rounds.ends = {4: KeyboardInterrupt()}
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert done.code == 130
+    assert "The speed of after relative to before is not known" in done.out
+    assert why in done.out
+    ratio = report()["ratios"]["after"]["tokens_per_s"]
+    assert (ratio["value"], ratio["low"], ratio["bound"]) == (None, None, None)
+
+
+def test_programs_that_end_too_early_are_recorded_as_a_whole(
+    compare: Compare, rounds: FakeRounds, fake: FakeRecord
+) -> None:
+    rounds.ends = {1: ShortProgramError("before ended")}
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert done.code == 0, done.err
+    assert "a program ended before enough steps: both are recorded as a whole" in done.err
+    assert (report()["pairs"], len(fake.specs)) == (5, 5 * 2 + 2)
+
+
+@pytest.mark.parametrize(("number", "pairs"), [(1, None), (2, 1)])
+def test_ctrl_c_in_a_round_keeps_those_before(
+    compare: Compare, rounds: FakeRounds, number: int, pairs: int | None
+) -> None:
+    rounds.ends = {number: KeyboardInterrupt()}
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert done.code == 130
+    assert Path("here/compare.json").exists() is (pairs is not None)
+    if pairs is not None:
+        assert (report()["pairs"], report()["planned"]) == (1, 3)
+
+
+def test_a_later_round_that_fails_loses_no_other(compare: Compare, rounds: FakeRounds) -> None:
+    rounds.ends = {2: ProfilerError("before ran out of memory")}
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert (done.code, report()["pairs"]) == (0, 1)
+    assert "profiler: no further round is measured: before ran out of memory" in done.err
+
+
+def test_a_breakdown_pass_that_fails_ends_no_measurement(
+    compare: Compare, rounds: FakeRounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ProfilerError("no room")
+
+    monkeypatch.setattr(_comparing, "record_explanation", fail)
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert (done.code, report()["pairs"]) == (0, 3)
+    assert "where the time of after goes was not recorded: no room" in done.err
+
+
+def test_other_facts_end_it_after_the_first_round(compare: Compare, rounds: FakeRounds) -> None:
+    rounds.facts = {"device": "host", "step": "batch"}
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert done.code == 3
+    assert "not comparable: step: chunk against batch" in done.err
+    assert not rounds.details
+
+
+def test_packages_of_two_environments_are_compared(
+    compare: Compare, rounds: FakeRounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = {"old": {"numpy": "1.26", "same": "1", "gone": "3"}, "new": {"numpy": "2.1", "same": "1"}}
+    names = iter(packages)
+    monkeypatch.setattr(_comparing, "find_interpreter", lambda *_: next(names))
+    monkeypatch.setattr(
+        _comparing,
+        "inspect_interpreter",
+        lambda python, _: Interpreter(python, ("cpython", "3.12"), (), packages[python], {}),
+    )
+    done = compare(*BEFORE_AFTER, "--out", "here")
+    assert done.code == 0, done.err
+    assert report()["packages"] == [["gone", ["3", "-"]], ["numpy", ["1.26", "2.1"]]]
+    assert "2 packages differ: gone (3 → -) and numpy (1.26 → 2.1)." in " ".join(done.out.split())
+    assert "1.26" in Path("here/compare.md").read_text()
 
 
 # ---------------------------------------------------------------- the ladder of fixes
@@ -251,7 +415,7 @@ def test_a_target_that_fails_is_killed_or_takes_no_step(compare: Compare) -> Non
         ("b", f"{sys.executable} -c '{killed}'", 4, "before was ended by signal 9: it printed nothing"),
         ("c", "true", 2, "before (true) recorded no step to compare, no optimizer or loader was seen: "),
     ):
-        done = compare("--before", program, "--after", "true", "--out", out)
+        done = compare("--before", program, "--after", "true", "--pairs", "1", "--out", out)
         assert done.code == code
         assert done.error.startswith(line)
     assert Path("a/warmup-before/output.log").read_text().startswith("1\n")

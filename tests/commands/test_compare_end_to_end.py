@@ -226,6 +226,29 @@ def test_two_programs_of_ones_own(tmp_path: Path) -> None:
     assert "after trains" in printed
 
 
+ENDLESS = """
+import sys
+from profiler import marks
+
+marks.open_step()
+while True:
+    sum(range(int(sys.argv[1])))
+    marks.step(tokens=100)
+"""
+
+
+def test_programs_without_an_end_are_compared_by_a_part_of_each(tmp_path: Path) -> None:
+    script(tmp_path, ENDLESS, "endless.py")
+    before, after = (f"{sys.executable} endless.py {size}" for size in (200_000, 20_000))
+    report, _ = compare(tmp_path, "--before", before, "--after", after, "--minutes", "0.05")
+    assert speed_ratio(report) > 1
+    runs = [load(path) for path in sorted((tmp_path / "out").glob("*-*"))]
+    assert {run.path.name for run in runs} >= {"01-after", "01-before", "detail-after", "detail-before"}
+    assert {run.info.state for run in runs} == {"complete"}
+    assert all(len(run.steps) > 0 for run in runs)
+    assert report["method"][1].startswith("Both programs were started ")
+
+
 @pytest.mark.slow
 def test_a_ladder_of_fixes(tmp_path: Path) -> None:
     package = tmp_path / "reference_trainer" / "lm"

@@ -10,8 +10,9 @@ import pytest
 from profiler.analyse.model.analysis import Analysis
 from profiler.analyse.model.device import HostState, IdleBlame, SiteOrigin
 from profiler.analyse.model.host import LineCost, Phase
+from profiler.analyse.model.ledger import MAIN, Cell, Ledger, Owner, Period, Recurrence
 from profiler.analyse.model.measures import Measure
-from profiler.diagnose.comparison import largest_change
+from profiler.diagnose.comparison import grown, largest_change
 from profiler.diagnose.model import TimeChange, TimeChangeKind
 from profiler.run.model import RunInfo, Site
 
@@ -31,6 +32,27 @@ def steps(*, lines: bool = False, **ms: float) -> Analysis:
     )
     info = RunInfo(1, "r", "r", ("x",), facts={"device": "cpu"})
     return Analysis(info, step, {}, {}, phases=phases, lines=costs)
+
+
+def with_ledger(step_ms: float, *entries: tuple[int, str, float]) -> Analysis:
+    """A run of 10 steps, with the ms of a step at each line and in each package, known within 10%."""
+    cells = []
+    for line, package, ms in entries:
+        seconds = 10 * ms / 1000
+        ends = (seconds, 0.9 * seconds, 1.1 * seconds, 50.0)
+        place, owner = Site("train.py", line, "main"), Owner.LIBRARY if package else Owner.USER
+        cells.append(Cell(0, MAIN, Period.STEPS, "", "python", owner, package, place, "", Recurrence.EACH, 0.0, *ends))
+    run = steps(forward=step_ms)
+    return replace(run, ledger=Ledger(tuple(cells), steps={MAIN: 10}))
+
+
+def test_what_grew_by_much_and_more_than_chance_is_named_by_line_and_package() -> None:
+    before = with_ledger(10, (1, "", 4.0), (1, "numpy", 2.0), (2, "torch", 3.0), (3, "", 0.2))
+    after = with_ledger(20, (1, "", 4.5), (1, "numpy", 9.0), (2, "torch", 2.0), (3, "", 0.9), (4, "new", 3.0))
+    found = [(each.site, each.package, each.before, each.after) for each in grown(before, after)]
+    assert [(site and site.line, package) for site, package, *_ in found] == [(1, "numpy"), (4, "new")]
+    assert [round(1000 * seconds, 6) for *_, earlier, later in found for seconds in (earlier, later)] == [2, 9, 0, 3]
+    assert grown(steps(forward=1), after) == grown(before, steps(forward=1)) == ()
 
 
 def change(before: Analysis, after: Analysis, *, faster: bool = False) -> TimeChange:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,14 +19,16 @@ from typing import Any
 import pytest
 
 from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
-from profiler.check.model import BASE, CANDIDATE, MEASURE, Round, StepBlock
+from profiler.check.model import BASE, CANDIDATE, MEASURE, Conditions, Round, StepBlock
+from profiler.check.speed.rounds import MORE_S, doubt, measured_gain, more_time, time_for_rounds
 from profiler.core.errors import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.findings import with_trials
 from profiler.knockout.plan import Plan, plan_trial
-from profiler.knockout.trial import Recorded, _time_for_rounds, measure, measured_gain
+from profiler.knockout.trial import Recorded, measure
 from profiler.report.action_text import measured_text, trials_json
 from profiler.report.finding_text import factor_text, gain_text
+from profiler.report.notices import describe
 from profiler.run import tables
 from profiler.run.model import Site
 from profiler.run.trials import SkippedLine, Trial, read_trials, write_trials
@@ -180,14 +182,19 @@ def blocks(ratio: float, pairs: int = 24, noise: float = 0.02, seed: int = 1) ->
     return Round(1, MEASURE, (BASE, CANDIDATE), tuple(made))
 
 
+def rounds_in(seconds: float, made: list[Round]) -> Iterator[None]:
+    return time_for_rounds(time.monotonic(), seconds, made, lambda _: None)
+
+
 def test_the_gain_is_the_ratio_of_all_steps() -> None:
     widths = []
     for rounds in (1, 2, 3):
         gain = measured_gain([blocks(1.5, seed=seed) for seed in range(rounds)])
         assert gain is not None
         assert gain.pairs == 24 * rounds
-        assert gain.low < math.log(1.5) < gain.high
-        widths.append(gain.high - gain.low)
+        low, high = gain.interval()
+        assert low < 1.5 < high
+        widths.append(2 * gain.half())
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > 0.3, "starts of a program differ, of which one round tells nothing"
 
@@ -199,11 +206,11 @@ def test_intervals_hold_the_truth_where_starts_differ(rounds: int, starts: float
     random, outside = Random(1), 0
     for seed in range(400):
         made: list[Round] = []
-        for number, _ in zip(range(rounds), _time_for_rounds(time.monotonic(), math.inf, made), strict=False):
+        for number, _ in zip(range(rounds), rounds_in(math.inf, made), strict=False):
             ratio = math.exp(random.gauss(0.0, starts))
             made.append(blocks(ratio, noise=0.05, seed=5 * seed + number))
         gain = measured_gain(made)
-        outside += gain is None or not gain.low <= 0.0 <= gain.high
+        outside += gain is None or not abs(gain.log) <= gain.half()
     assert outside <= 32, f"{outside} of 400"
 
 
@@ -221,10 +228,57 @@ def test_starts_are_repeated_as_the_time_allows(
             return replace(blocks(1.5, pairs=20, noise=0.001, seed=number), seconds=2.0)
 
     monkeypatch.setattr("profiler.knockout.trial.RoundRunner", Runner)
+    monkeypatch.setattr("profiler.knockout.trial.await_quiet", lambda _: None)
     trial = measure(Plan(finding(), settings={"collect": False}), program(here), tmp_path / "out", allowed_s)
     assert trial.rounds == (1 if allowed_s < 2 else 3)
     assert settings["round_seconds"] < allowed_s / 3
     assert settings["is_alone"] is True
+
+
+def test_rounds_wait_for_quiet_moments_and_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waits, made = [0.0], [], list[Round]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for number, _ in enumerate(time_for_rounds(0.0, 300.0, made, waits.append)):
+        noise = replace(blocks(1.5, noise=0.3, seed=number), seconds=70.0)
+        made.append(replace(noise, blocks=noise.blocks[: 2 * (4 + number % 2)]))
+        now[0] += 80.0
+    assert (len(made), waits) == (3, [10.0, 10.0, 10.0]), "a fourth would end after 310 s"
+
+
+def test_rounds_end_once_the_gain_is_known() -> None:
+    made = list[Round]()
+    for number, _ in enumerate(rounds_in(1e9, made)):
+        made.append(blocks(1.5, pairs=40, noise=0.001, seed=number))
+    assert len(made) == 3
+
+
+def test_what_more_time_gives_is_the_interval_of_more_rounds() -> None:
+    rounds = [blocks(1.5, noise=0.1, seed=seed) for seed in range(2)]
+    gain = measured_gain(rounds)
+    assert gain is not None
+    more = more_time(gain, MORE_S / 2)
+    assert more is not None
+    assert (more.values["low"], more.values["high"]) == gain.interval(rounds=6)
+    assert gain.half(6) < gain.half()
+    wanted = f"5 more minutes would narrow it to about {more.values['low']:.2f} to {more.values['high']:.2f}×"
+    assert describe(more) == wanted
+    assert more_time(replace(gain, rounds=40), MORE_S) is None
+
+
+@pytest.mark.parametrize(("load", "said"), [(25.0, "this machine was too busy to tell"), (0.1, "differ too much")])
+def test_an_interval_of_more_than_a_factor_of_two_is_no_fact(load: float, said: str) -> None:
+    rounds = [replace(blocks(ratio), conditions=Conditions(load, cores=2)) for ratio in (0.08, 0.2, 0.45)]
+    gain = measured_gain(rounds)
+    assert gain is not None
+    reason = doubt(gain, rounds)
+    assert said in describe(reason)
+    assert ("25 threads ready to run for its 2 cores" in describe(reason)) is (load > 1)
+    trial = Trial("a", reason=reason)
+    assert measured_text(trial).startswith("not measured: ")
+    near = rounds[:1] * 3
+    known = measured_gain(near)
+    assert known is not None
+    assert doubt(known, near) is None
 
 
 def test_too_few_pairs_measure_nothing() -> None:
@@ -251,6 +305,7 @@ def test_without_the_blamed_loader_nothing_is_measured(
             return blocks(1.5, pairs=20)
 
     monkeypatch.setattr("profiler.knockout.trial.RoundRunner", Runner)
+    monkeypatch.setattr("profiler.knockout.trial.await_quiet", lambda _: None)
     place = [str(here / "train.py"), 3]
     settings = {"loader": {"num_workers": 2}, "loader_at": place} if is_known else {"replay": True}
     trial = measure(Plan(finding(), settings=settings), program(here), out, SECONDS)
@@ -271,6 +326,7 @@ def test_without_the_recorded_waits_for_files_their_gain_is_not_measured(
             return blocks(ratio, pairs=20, noise=0.001, seed=number)
 
     monkeypatch.setattr("profiler.knockout.trial.RoundRunner", Runner)
+    monkeypatch.setattr("profiler.knockout.trial.await_quiet", lambda _: None)
     plan = Plan(replace(finding(), values={"files": 0.8}), settings={"threads": 1})
     trial = measure(plan, program(here), tmp_path / "out", 100.0)
     assert (trial.factor is not None) is is_measured

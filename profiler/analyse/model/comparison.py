@@ -52,9 +52,9 @@ class Ratio:
         return self.bound if self.value is None else self.value
 
     @property
-    def waits_for_core(self) -> bool:
-        """Return whether there is no value because a side waited for a core."""
-        return self.reason is not None and self.reason.code == WAITS_FOR_CORE
+    def is_doubted(self) -> bool:
+        """Return whether there is no value because a side waited for a core, or because its interval is too wide."""
+        return self.reason is not None and self.reason.code in (WAITS_FOR_CORE, "too-wide")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,9 @@ class Comparison:
     measured."""
     differences: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Facts of the environment that differ: name, and one value per side, `-` where a side has none."""
+    packages: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Installed packages that differ: name, and one version per side, `-` where a side has none. They are looked up
+    where the commands run different Pythons."""
     environment: tuple[tuple[str, str], ...] = ()
     """Rows that are the same on all sides."""
     method: tuple[Notice, ...] = ()

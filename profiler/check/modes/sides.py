@@ -18,7 +18,7 @@ from profiler.check.counters.counted import counted
 from profiler.check.counters.environment_key import WORK, environment_key, key_differences, work_of_a_step
 from profiler.check.counters.files import start_folder
 from profiler.check.diff import SourceDiff
-from profiler.check.model import BASE, CANDIDATE, Counted, Round, SideInfo
+from profiler.check.model import BASE, CANDIDATE, PATIENCE_S, Counted, Round, SideInfo
 from profiler.check.settings import Settings
 from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.interleave import STEPS, WARMUP, record_steps
@@ -254,7 +254,8 @@ def record_explanations(programs: Mapping[str, Program], settings: Settings) -> 
     explanations: dict[str, Path | None] = {}
     for side, program in programs.items():
         try:
-            explanations[side] = record_explanation(program, settings)
+            out = settings.out / f"explained-{program.side}"
+            explanations[side] = record_explanation(program, out, patience=settings.table.patience)
         except (ProfilerError, OSError, KeyboardInterrupt) as error:
             why = "stopped" if isinstance(error, KeyboardInterrupt) else str(error)
             print(f"where the time of the {side} goes was not recorded: {why}", file=sys.stderr)
@@ -262,21 +263,22 @@ def record_explanations(programs: Mapping[str, Program], settings: Settings) -> 
     return explanations
 
 
-def record_explanation(program: Program, settings: Settings) -> Path | None:
-    """Return a run of some seconds, alone, at level standard; None: it recorded nothing.
+def record_explanation(
+    program: Program, out: Path, *, level: str = "standard", seconds: float = EXPLAIN_S, patience: float = PATIENCE_S
+) -> Path | None:
+    """Return a run of some seconds from the first step on, alone; None: it recorded nothing.
 
     :raises KeyboardInterrupt: a signal stopped it.
     """
     from profiler.record.launch import record
 
     print(f"recording where the time of the {program.side} goes", file=sys.stderr)
-    out = settings.out / f"explained-{program.side}"
     spec = RunSpec(
         program.argv,
         out,
-        level="standard",
+        level=level,
         label=program.side,
-        timeout=settings.table.patience,
+        timeout=patience,
         quiet=True,
         hooks=program.hooked,
         privacy=program.privacy,
@@ -289,11 +291,11 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
         nonlocal first_step, done
         if not first_step and any(any(out.glob(steps)) for steps in STEPS_FILES):
             first_step = time.monotonic()
-        done = bool(first_step) and time.monotonic() - first_step > EXPLAIN_S
+        done = bool(first_step) and time.monotonic() - first_step > seconds
         return done
 
     info = record(spec, enough=enough, executable=program.executable())
-    if info.state == "interrupted" and not done and time.monotonic() - started < settings.table.patience:
+    if info.state == "interrupted" and not done and time.monotonic() - started < patience:
         raise KeyboardInterrupt  # `record` handles signals itself, and passes them on
     run = load(out)
     return out if _has_steps(run) else None

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from profiler.check.model import BASE, CANDIDATE, LOOKS, MEASURE, Limits, Round
-from profiler.check.speed.rounds import Pairs, RoundValues, block_pairs, round_values
+from profiler.check.speed.rounds import Pairs, RoundValues, block_pairs, mean_conditions, round_values
 from profiler.check.speed.sequential import Edges, edges, mean_test, p_value, rare_stalls
 from profiler.core.errors import Notice
 
@@ -36,9 +36,6 @@ UNSTEADY: Final = 1.5
 """Ratio of the base's step times between rounds."""
 STEAL: Final = 0.05
 """Share of the cores' time that other virtual machines took."""
-LOAD: Final = 0.5
-"""Runnable threads of other programs per core; if the number of cores is unknown, LOAD_UNKNOWN threads in all."""
-LOAD_UNKNOWN: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +187,7 @@ def _machine(measured: _Rounds) -> Iterator[Notice]:
     shares = [one.steal for one in conditions if one.steal is not None]
     if shares and fmean(shares) > STEAL:
         yield Notice("steal", {"share": fmean(shares)})
-    threads, cores = [one.load for one in conditions if one.load is not None], conditions[0].cores
-    if threads and fmean(threads) >= max(LOAD * (cores or 0), LOAD_UNKNOWN):  # threads of paused sides are not runnable
-        yield Notice("load", {"threads": fmean(threads), "cores": cores})
+    if (mean := mean_conditions(measured.rounds)).is_busy:
+        yield Notice("load", {"threads": mean.load, "cores": mean.cores})
     if clocks := Counter(clock for one in conditions for clock in one.throttled):
         yield Notice("throttled", {"clocks": dict(sorted(clocks.items())), "rounds": len(measured.rounds)})

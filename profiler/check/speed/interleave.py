@@ -46,6 +46,8 @@ MIN_BLOCKS: Final = 8
 _PROBE: Final = 2
 """Steps that determine the step time; the first of them may still compile."""
 _THROTTLE_COUNTS: Final = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
+_LOOKS, _LOOK_S = 10, 0.05
+"""Samples by which a moment is found to be quiet, and seconds between them."""
 _HINTS: Final = (
     ("out of memory", "both sides are in memory at once: give the command a smaller model"),
     (
@@ -53,6 +55,10 @@ _HINTS: Final = (
         "both sides run at once: have the launcher or the program choose a free port (torchrun --standalone)",
     ),
 )
+
+
+class ShortProgramError(ProfilerError):
+    """A program ended by itself before a round was complete."""
 
 
 @dataclass(eq=False)
@@ -107,7 +113,8 @@ class RoundRunner:
             processes: dict[str, ControlledProcess] = {}
             try:
                 for side in slots:
-                    processes[side] = start(self.programs[side], self.out / f"{LOOK * is_look}{number:02}-{side}")
+                    program = self.programs[side]
+                    processes[side] = start(program, self.out / f"{LOOK * is_look}{number:02}-{program.side}")
                 self._align(processes.values())
                 while True:
                     try:
@@ -118,7 +125,8 @@ class RoundRunner:
                     except StepBoundaryChangedError as error:
                         self._realign(processes, error.process)
             except ProcessEndedError as error:
-                raise ProfilerError(self._why_ended(error)) from error
+                kind_of_error = ProfilerError if error.exit_code else ShortProgramError
+                raise kind_of_error(self._why_ended(error)) from error
             conditions = load.conditions()
         for side, process in processes.items() if not is_look else ():
             self.runs[side].append(process.folder)
@@ -184,7 +192,7 @@ class RoundRunner:
                 break
             throttled = throttled_seconds() if self.is_alone else None
             try:
-                block = processes[side].run_steps(self.steps)
+                block = replace(processes[side].run_steps(self.steps), side=side)
                 # a wait that the quota of the program's own group caused is none for other programs
                 is_reduced = self.is_alone and throttled_seconds() == throttled
                 blocks.append(_without(processes[side].kept_waiting, block) if is_reduced else block)
@@ -274,6 +282,18 @@ class SystemLoad:
             self._throttled["CPU: thermal"] = None
         load = sum(self._runnable) / len(self._runnable) if self._runnable else None
         return Conditions(load, steal, tuple(self._throttled), cores())
+
+
+def await_quiet(seconds: float) -> None:
+    """Return once other programs leave the cores, after `seconds` at the latest. Programs of ours must be paused."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        load = SystemLoad()
+        for _ in range(_LOOKS):
+            time.sleep(_LOOK_S)
+            load.sample()
+        if not load.conditions().is_busy:
+            return
 
 
 def _throttle_count(root: Path = Path("/sys")) -> int | None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median, variance
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler.check.model import BASE, CANDIDATE, FAIL, PASS, Limits, Round, StepBlock, TimeLine
+from profiler.check.model import BASE, CANDIDATE, FAIL, PASS, Conditions, Limits, Round, StepBlock, TimeLine
 from profiler.check.speed import sequential
 from profiler.check.speed.sequential import Estimate
+from profiler.core.errors import Notice
 
 MIN_PAIRS: Final = 4
 """A round with fewer pairs measures nothing."""
@@ -152,6 +154,113 @@ def _running_median(base: Array, candidate: Array) -> Array:
         window = both[..., begin : begin + width, :]
         usual[..., pair] = np.median(window.reshape(*window.shape[:-2], -1), axis=-1)
     return usual
+
+
+# ---------------------------------------------------------------- how much faster the candidate is
+
+NARROW: Final = 0.06
+"""Half width of the interval of a log gain at which no further round is measured: 6%."""
+WIDE: Final = math.log(2) / 2
+"""Half width from which a gain says nothing: its ends differ by a factor of two. A choice."""
+MIN_STARTS: Final = 3
+"""Rounds that are measured where the time allows it: each starts both programs anew."""
+PLANNED: Final = 0.75
+"""Part of the time limit that is planned for: blocks may take longer than expected, and programs have to be ended."""
+MORE_S: Final = 300.0
+"""Further time of which is told what it would give."""
+_WAITS: Final = 1 / 30
+"""Part of the time limit for which each round waits for a quiet moment: 10 s of 5 minutes."""
+_SIDE_ERROR: Final = 0.025
+"""Error of each end of a 95% interval."""
+_START_ERROR: Final = 0.08
+"""Standard deviation of the log gain between rounds, since each start of a program places its memory anew: the largest
+that was measured, docs/log.md. It is assumed where too few rounds tell how much they differ."""
+_LEAST_START_ERROR: Final = 0.05
+"""The least that is assumed from MIN_STARTS on, the middle of what was measured: three may agree by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times as fast the candidate's steps are, stalls included, as a log."""
+
+    log: float
+    rounds: int
+    pairs: int
+    within: float
+    """Variance of the log in a round, by the pairs of its blocks."""
+    between: float
+    """Variance between rounds; 0: fewer than MIN_STARTS."""
+
+    def half(self, rounds: int = 0) -> float:
+        """Return the half width of the 95% interval; with another number of `rounds`, what it would be then."""
+        number = rounds or self.rounds
+        starts = _START_ERROR if number < MIN_STARTS else _LEAST_START_ERROR
+        pairs = self.pairs * number // self.rounds
+        half = sequential.quantile(pairs - 1, 1 - _SIDE_ERROR) * math.sqrt((self.within + starts**2) / number)
+        if self.rounds < MIN_STARTS:
+            return half
+        return max(half, sequential.quantile(number - 1, 1 - _SIDE_ERROR) * math.sqrt(self.between / number))
+
+    def interval(self, rounds: int = 0) -> tuple[float, float]:
+        """Return the ends of that interval, as factors."""
+        return math.exp(self.log - self.half(rounds)), math.exp(self.log + self.half(rounds))
+
+
+def measured_gain(rounds: Sequence[Round]) -> Gain | None:
+    """Return how much faster all steps are, from pairs of neighbouring blocks; None: too few pairs."""
+    logs, variances, pairs = list[float](), list[float](), 0
+    for each in rounds:
+        both = block_pairs(each)
+        if len(both) < MIN_PAIRS:
+            continue
+        # the error of a ratio of sums, to first order: each pair's part of it
+        parts = both.base / both.base.mean() - both.candidate / both.candidate.mean()
+        logs.append(math.log(both.base.sum() / both.candidate.sum()))
+        variances.append(float(parts.var(ddof=1)) / len(both))
+        pairs += len(both)
+    if not logs:
+        return None
+    between = variance(logs) if len(logs) >= MIN_STARTS else 0.0
+    return Gain(fmean(logs), len(logs), pairs, fmean(variances), between)
+
+
+def time_for_rounds(
+    begin: float, seconds: float, rounds: Sequence[Round], wait: Callable[[float], None]
+) -> Iterator[None]:
+    """Yield before each round, until the gain is known well or another round would end later than `seconds` after
+    `begin`.
+
+    :param wait: waits for a quiet moment, for so many seconds at most.
+    """
+    while True:
+        wait(min(_WAITS * seconds, begin + seconds - time.monotonic()))
+        yield
+        gain = measured_gain(rounds)
+        if gain is not None and len(rounds) >= MIN_STARTS and gain.half() < NARROW:
+            return
+        if time.monotonic() - begin + max(done.seconds for done in rounds) > seconds:
+            return
+
+
+def doubt(gain: Gain, rounds: Sequence[Round]) -> Notice | None:
+    """Say why a gain says nothing, because it is not known within a factor of two; None: it says something."""
+    low, high = gain.interval()
+    mean = mean_conditions(rounds)
+    busy = {"threads": mean.load, "cores": mean.cores} if mean.is_busy else {}
+    return Notice("too-wide", {"low": low, "high": high, **busy}) if gain.half() >= WIDE else None
+
+
+def mean_conditions(rounds: Sequence[Round]) -> Conditions:
+    """Return the mean load of the machine over the rounds."""
+    loads = [one.conditions.load for one in rounds if one.conditions.load is not None]
+    return Conditions(fmean(loads) if loads else None, cores=rounds[0].conditions.cores)
+
+
+def more_time(gain: Gain, seconds: float) -> Notice | None:
+    """Say what MORE_S would give, by the rounds that `seconds` gave; None: the gain is known well."""
+    low, high = gain.interval(gain.rounds + max(1, int(gain.rounds * MORE_S / seconds)))
+    values = {"minutes": round(MORE_S / 60), "low": low, "high": high}
+    return Notice("more-time", values) if gain.half() >= NARROW else None
 
 
 # ---------------------------------------------------------------- steps that are rare and long

@@ -60,14 +60,14 @@ def environment(report_input: ReportInput) -> Iterator[Block]:
     commands = [side.command for side in comparison.sides]
     rows = [
         (Cell(name), *(Cell(_value_text(name, value)) for value in values))
-        for name, values in comparison.differences
+        for name, values in (*comparison.packages, *comparison.differences)
         if any(values)
     ]
     if any(commands):
         texts = _without_same_folder(commands)
         cells = (Cell(text, title=command, code=True) for text, command in zip(texts, commands, strict=True))
         rows.append((Cell("command"), *cells))
-    if not comparison.differences:
+    if not comparison.differences and not comparison.packages:
         yield Text("No difference between the environments of the sides was seen.")
     if rows:
         columns = (Column("Differs"), *(Column(side.label, tone=side.tone) for side in report_input.sides))

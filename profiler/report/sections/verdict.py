@@ -145,7 +145,7 @@ def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
 
 
 def _ratio_cell(ratio: Ratio | None) -> Cell:
-    if ratio is not None and ratio.waits_for_core:
+    if ratio is not None and ratio.is_doubted:
         return replace(bound_cell(ratio), note=describe(ratio.reason))
     if ratio is None or ratio.value is None:
         return missing_cell(ratio.reason if ratio else "no pair of runs was measured")

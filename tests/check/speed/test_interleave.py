@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from profiler.check.model import BASE, CANDIDATE, CONFIRM, LOOK, MEASURE, StepBlock
+from profiler.check.model import BASE, CANDIDATE, CONFIRM, LOOK, MEASURE, Conditions, StepBlock
 from profiler.check.speed import interleave
 from profiler.check.speed.controlled_process import ControlledProcess
 from profiler.check.speed.interleave import MAX_STEPS, RoundRunner, SystemLoad, block_order, start_order
@@ -173,3 +173,26 @@ def test_load_steal_and_throttling(tmp_path: Path) -> None:
     unreadable = SystemLoad(proc=tmp_path)
     unreadable.sample()
     assert (unreadable.conditions().load, unreadable.conditions().steal) == (None, None)
+
+
+@pytest.mark.parametrize(("loads", "waited"), [((0.2,), 0.5), ((8.0, 8.0, 0.2), 1.5), ((8.0,) * 9, 2.0)])
+def test_a_quiet_moment_is_awaited_for_a_limited_time(
+    monkeypatch: pytest.MonkeyPatch, loads: tuple[float, ...], waited: float
+) -> None:
+    now, seen = [0.0], iter(loads)
+
+    class Load:
+        def sample(self) -> None:
+            """Take no sample."""
+
+        def conditions(self) -> Conditions:
+            return Conditions(next(seen), cores=2)
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(interleave, "SystemLoad", Load)
+    monkeypatch.setattr(interleave.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(interleave.time, "sleep", sleep)
+    interleave.await_quiet(2.0)
+    assert now[0] == pytest.approx(waited, abs=0.51 if len(loads) > 3 else 0.01)
