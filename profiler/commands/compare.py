@@ -45,12 +45,12 @@ class Compare:
         add("runs", nargs="*", type=Path, metavar="RUN", help="two or more recorded runs; the first is the baseline")
         add("--before", metavar="CMD", help="command of the baseline (in quotes)")
         add("--after", metavar="CMD", help="command to compare with the baseline")
-        add("--trainer", choices=tuple(known), help=f"which bundled trainer ({named}{default})")
-        add("--ladder", action="store_true", help="also measure every fix of a bundled trainer alone and left out")
-        rounds = f"run whole programs, so often (default of the bundled trainers: {PAIR}, with --ladder {LADDER})"
+        add("--trainer", choices=tuple(known), help=f"{named}{default}")
+        add("--ladder", action="store_true", help="also measure each fix of a bundled trainer")
+        rounds = f"run whole programs N times (default of the bundled trainers: {PAIR}, with --ladder {LADDER})"
         add("--pairs", type=int, metavar="N", help=rounds)
-        add_minutes(parser, "the most for two commands, of which as many steps run as are needed")
-        add("--anyway", action="store_true", help="compare runs that are not comparable; the report is marked")
+        add_minutes(parser, "the longest time of a comparison of two commands")
+        add("--anyway", action="store_true", help="compare runs that are not comparable, and mark the report")
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
         add_counting(parser)
         add_card(parser)

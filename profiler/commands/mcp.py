@@ -17,7 +17,7 @@ class McpCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("--allow-runs", action="store_true", help="let why, lint and check start the programs that the agent names")
+        add("--allow-runs", action="store_true", help="let why, lint and check start programs of the agent's choice")
         add("--skill", action="store_true", help="print what an agent must know to use the profiler instead")
 
     def run(self, args: argparse.Namespace) -> int:

@@ -215,7 +215,7 @@ def test_two_commands_are_compared_by_a_part_of_each(compare: Compare, rounds: F
     assert "after trains 2.0× faster" in done.out
     assert "a part of each program" in done.out
     assert "more minutes" not in done.out
-    assert "all of this is about a part of each program" in Path("here/compare.md").read_text()
+    assert "All of this is about a part of each program" in Path("here/compare.md").read_text()
 
 
 def test_what_more_time_would_give_is_told(compare: Compare, rounds: FakeRounds) -> None:

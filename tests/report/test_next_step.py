@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from profiler.report.what_if_text import what_if_json
 
 from profiler import load
 from profiler.__main__ import main
@@ -18,7 +17,7 @@ from profiler.check.outputs.first_screen import gate_next_step
 from profiler.core.errors import Exit
 from profiler.diagnose.predict import parse_cures
 from profiler.report.blocks import Action
-from profiler.report.next_step import counts_next_step, next_step
+from profiler.report.next_step import counts_next_step, next_step, what_if_next_step
 from tests.approval.cases import RUNS
 from tests.clinic.keep import ARCHIVES
 
@@ -55,10 +54,9 @@ def test_a_run_says_which_line_to_edit_and_how_to_measure_it(capsys: pytest.Capt
 
 def test_a_prediction_says_whether_the_change_is_worth_it() -> None:
     much, little = (Prediction(GainMethod.BOUND, 1.0, after, 1.0) for after in (0.5, 0.99))
-    assert what_if_json(parse_cures("sync=0"), much, "a/run")["next_step"].endswith("python -m profiler diagnose a/run")
-    assert (
-        what_if_json(parse_cures("sync=0"), little)["next_step"] == "Leave sync as it is: the change gives too little."
-    )
+    cures = parse_cures("sync=0")
+    assert what_if_next_step(cures, much, "a/run").endswith("python -m profiler diagnose a/run")
+    assert what_if_next_step(cures, little, "RUN") == "Leave sync as it is: the change gives too little."
 
 
 def test_counts_say_where_the_host_waits_most() -> None:

@@ -31,6 +31,7 @@ from profiler.agent.patching import (
     caller,
     code_line,
     is_user_code,
+    on_unpatch,
     patch,
     user_frame,
     user_line,
@@ -104,6 +105,7 @@ _MOST_LINES: Final = 200
 
 def _install_constructor(module: Any) -> None:
     name, method = _CONSTRUCTORS[module.__name__]
+    on_unpatch(_makers.clear)
     patch(getattr(module, name), method, partial(_noting_maker, name))
 
 
