@@ -6,7 +6,7 @@ Every reader of a run relies on these types. A fact that is not declared here is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from profiler.core.errors import Notice
 from profiler.core.files import fitting
@@ -128,15 +128,18 @@ class OperatorWindow(ProfilerWindow, total=False):
     tables: list[tuple[list[Frame], Positive, float, float]]
 
 
-class Padding(TypedDict):
-    """The padding in some batches of a loader."""
-
+class _PaddedBatches(TypedDict):
     batches: Natural
     padded_batches: Natural
     elements: Positive
     padding: Natural
     ids: list[int]
-    line: NotRequired[Place | None]
+
+
+class Padding(_PaddedBatches, total=False):
+    """The padding in some batches of a loader, and the line that adds it."""
+
+    line: Place | None
 
 
 class _Sharded(TypedDict):
