@@ -55,6 +55,7 @@ RUNS_TRAINING: Final = frozenset(("accelerate", "fastai", "keras", "lightning", 
 """Libraries whose code runs the whole training, so that most of their time is the training's own."""
 WAITS_FOR_WORKERS: Final = "waits-for-workers"
 RECORDED_COMPUTING: Final = "backward-and-update"
+DENORMAL_COMPUTING: Final = "computing-denormal-numbers"
 """Names of time of which the category alone would tell too little."""
 OF_TRAINING: Final = ("compute", "framework", RECORDED_COMPUTING, UNATTRIBUTED)
 """Names of time that leads only where nothing else is worth it: what a training is for, and what is not known."""

@@ -37,6 +37,7 @@ from profiler.diagnose.known_cures import DENORMAL, has_denormal_numbers, known_
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     CODE_OF,
+    DENORMAL_COMPUTING,
     DEVICE_UNSEEN,
     IDLE,
     LAUNCHED_ONCE,
@@ -110,7 +111,7 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
     part = largest_cure(group.lines.functions(step))
     cure = part.most_of(share) if share >= NAMED else ""
-    if not cure and name in ("compute", UPDATE) and has_denormal_numbers(costs.analysis.info.facts):
+    if not cure and name in (DENORMAL_COMPUTING, UPDATE) and has_denormal_numbers(costs.analysis.info.facts):
         cure = DENORMAL
         found = replace(found, cure_site=_only_optimizer(costs))
     if not cure and part.share >= NAMED:
@@ -172,6 +173,8 @@ def _name(category: str, lines: Lines, analysis: Analysis) -> str:
         return PYTHON_OR_WAITS
     if category == "compute" and analysis.is_undivided:
         return RECORDED_COMPUTING  # without samples, only what hooks record is known
+    if category == "compute" and has_denormal_numbers(facts):
+        return DENORMAL_COMPUTING
     # a program with an engine waits for its workers, not for a device
     if category == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
         return WAITS_FOR_WORKERS

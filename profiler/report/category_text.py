@@ -15,6 +15,7 @@ from profiler.analyse.model.measures import UNATTRIBUTED
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     CODE_OF,
+    DENORMAL_COMPUTING,
     IDLE,
     LAUNCHED_ONCE,
     OTHER_CODE,
@@ -96,6 +97,7 @@ _OTHER_TITLES: Final[Mapping[str, str]] = {
     BETWEEN_OPERATORS: "Python code, or waiting, between operators",
     PYTHON_OR_WAITS: "Python code, or waiting for the device in it,",
     RECORDED_COMPUTING: "Backward passes and optimizer updates",
+    DENORMAL_COMPUTING: "Computing, also with denormal numbers,",
     WAITS_FOR_WORKERS: "Waiting for worker processes, whose stacks show what they do,",
 }
 """Titles of time that no rule explains, where it is no category of the host."""

@@ -39,6 +39,7 @@ from profiler.analyse.model.ranks import RankActivity, RankLedger, Straggler
 from profiler.core.errors import Notice
 from profiler.diagnose.board import Board, Rest
 from profiler.diagnose.findings import find, with_growth
+from profiler.diagnose.model import DENORMAL_COMPUTING
 from profiler.diagnose.rule import Claim, StepCosts, exactly, largest_sites
 from profiler.diagnose.rules._lines import mostly_waits
 from profiler.diagnose.rules.device import cure_of_copy, filled_on_device
@@ -1197,12 +1198,13 @@ def test_denormal_numbers_are_told_where_they_are_computed_with() -> None:
     assert "denormal" not in " ".join(finding_text(first(with_facts(with_optimizer(0.4), denormal=0.01))).evidence)
     computing = with_facts(step(compute=1.0), optimizers=[ADAM], device="cpu")
     told, healthy = (
-        next(each for each in find(analysis).findings if each.rule.name == "compute")
+        next(each for each in find(analysis).findings if each.rule.name in ("compute", DENORMAL_COMPUTING))
         for analysis in (with_facts(computing, denormal=0.3), computing)
     )
     assert "set_flush_denormal" in finding_text(told).fix
     assert told.cure_site is not None
     assert told.cure_site.place == (ADAM["file"], ADAM["line"])
+    assert "denormal numbers" in finding_text(told).title
     assert "set_flush_denormal" not in finding_text(healthy).fix
     growing = of_growth(grown(0.01, 0.02, 0.04, device="cpu", denormal=0.3, lines=(line_cell(7, 0.7),)))
     assert growing is not None
