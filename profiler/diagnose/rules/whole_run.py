@@ -191,10 +191,15 @@ def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
             seconds = sum(cell.seconds for _, cell in members)
             if seconds > max(MOST, 1.0 - grown) * whole:
                 site, _ = max(members, key=lambda each: each[1].seconds)
-                others = (cell for _, cell in members if cell.owner in (Owner.LIBRARY, Owner.PYTHON))
-                inside = next((cell.function for cell in others if cell.seconds > MOST * seconds), None)
+                inside = defaultdict[str, float](float)  # functions of libraries, and the libraries
+                for _, cell in members:
+                    if cell.owner in (Owner.LIBRARY, Owner.PYTHON):
+                        inside[f"{cell.function}()"] += cell.seconds
+                        inside[cell.package or "Python's library"] += cell.seconds
+                most = next((name for name, amount in inside.items() if amount > MOST * seconds), None)
                 of_torch = sum(cell.seconds for _, cell in members if cell.owner is Owner.TORCH) > MOST * seconds
-                found |= {"site": site, "inside": inside, "torch": site if of_torch else None}
+                found |= {"site": site, "torch": site if of_torch else None}
+                found["inside"] = f", mostly in {most}" if most else ""
                 function = f"{site.function}()" if of_function and site.function != "<module>" else None
                 return found | {"function": function, ("of_function" if of_function else "part"): seconds / whole}
     return found
@@ -205,9 +210,8 @@ def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
     "Steps take longer and longer ({first:time}, later {last:time})",
     (
         "Most of it is {phase}: {before:time}, later {after:time}.",
-        "There {part:share} of the time is at {site:place}.",
-        "There {of_function:share} of the time is in {function}.",
-        "Most of that is in {inside}().",
+        "There {part:share} of the time is at {site:place}{inside}.",
+        "There {of_function:share} of the time is in {function}{inside}.",
         "These are medians of the first and the last third of {steps:count} steps, without waits for a core.",
         "Longer texts, larger images and layers that are trained from some step on make steps longer, too.",
     ),

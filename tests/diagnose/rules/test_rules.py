@@ -1438,6 +1438,21 @@ def test_a_function_whose_lines_grow_together_is_named() -> None:
     assert finding_text(finding).evidence[1] == "There 100% of the time is in train()."
 
 
+def test_a_library_in_which_a_line_grows_is_named() -> None:
+    kinds = ("compute", 0.4, "render.render"), ("framework", 0.3, "render.render"), ("python", 0.2, "render.Tap.keep")
+    cells = [
+        replace(
+            line_cell(7, seconds, owner=Owner.LIBRARY), kind=kind, package="glimpse", function=f"glimpse.{function}"
+        )
+        for kind, seconds, function in kinds
+    ]
+    finding = of_growth(grown(0.01, 0.02, 0.04, lines=(*cells, line_cell(7, 0.1))))
+    assert finding is not None
+    assert finding_text(finding).evidence[1] == (
+        "There 100% of the time is at train.py:7, mostly in glimpse.render.render()."
+    )
+
+
 def test_growing_work_of_torch_may_be_denormal_numbers() -> None:
     at_line = {"lines": (line_cell(7, 0.7, owner=Owner.TORCH),)}
     everywhere = {"phases": {"": (0.005, 0.01, 0.02), "backward": (0.005, 0.01, 0.02)}}
