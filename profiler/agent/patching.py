@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from profiler.agent.bootstrap import warn
@@ -222,9 +222,14 @@ def code_line(code: CodeType, line: int) -> dict[str, Any]:
 
 def own_code(function: Any) -> CodeType | None:
     """Return the user's code behind a function, a partial or a callable object; None where a library wrote it."""
-    function = getattr(function, "func", function)
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    return code if isinstance(code, CodeType) and is_user_code(code) else None
+    while isinstance(function, functools.partial):
+        function = function.func
+    # no getattr on the object: its class may answer to any name, or raise
+    function = function.__func__ if isinstance(function, MethodType) else function
+    if not isinstance(function, FunctionType):
+        own = (vars(each).get("__call__") for each in type(function).__mro__)
+        function = next((each for each in own if isinstance(each, FunctionType)), None)
+    return function.__code__ if function is not None and is_user_code(function.__code__) else None
 
 
 def creation(frame: FrameType | None) -> dict[str, Any]:

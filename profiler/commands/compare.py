@@ -29,7 +29,7 @@ class Compare:
     """Record interleaved pairs of runs. Ratios come from light recordings, causes from a separate detailed run."""
 
     name = "compare"
-    help = "record two programs in turn and compare them (default: a bundled trainer without and with its fixes)"
+    help = "run some steps of two programs in turn and compare them (default: a bundled trainer and its fixes)"
     examples = (
         'compare --before "python train.py" --after "python train.py --workers 2"',
         "compare reports/runs/before reports/runs/after",

@@ -156,4 +156,6 @@ class _Actions(Profiler):
         return known
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "own" not in self.__dict__:  # while it is copied
+            raise AttributeError(name)
         return getattr(self.__dict__["own"], name)

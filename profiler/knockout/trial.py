@@ -41,6 +41,8 @@ from profiler.run.trials import Trial, write_trials
 _PATIENCE_S: Final = 60.0
 """Least time after which a program is taken to hang: on a busy machine it may take long to its first step."""
 _PROBE_S: Final = 20.0
+_LEAST_S: Final = 5.0
+"""Time below which a further finding is not tried: starting two programs alone takes as long."""
 _FILES: Final = "files.json"
 """The changed source files. They are removed after the trial, since they may have secrets in them."""
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -139,7 +141,7 @@ def measure(
         finding.rule.name, site, finding.gain if finding.gains else None,
         is_least="checkpoint" in finding.costs, skipped=lines, settings=plan.settings, reason=reason,
         pairs=gain.pairs if gain else 0, rounds=len(rounds), seconds=time.monotonic() - begin,
-        more=more_time(gain, time.monotonic() - begin) if gain else None,
+        more=more_time(gain, time.monotonic() - begin) if gain and (not reason or reason.code == "too-wide") else None,
     )  # fmt: skip
     if reason is not None or gain is None:
         return trial
@@ -232,7 +234,11 @@ class Session:
         next_plans = list(self.plans)
         end = time.monotonic() + self.seconds
         while next_plans:
-            seconds = max(0.0, end - time.monotonic()) / len(next_plans)  # what one does not need, the others have
+            pending = sum(plan.finding.rule.name in self.alternatives for plan in next_plans)
+            # what one does not need, the others have
+            seconds = (end - time.monotonic()) / (len(next_plans) + pending)
+            if seconds < _LEAST_S and done:
+                return
             plan = next_plans.pop(0)
             rule = plan.finding.rule.name
             trial = measure(plan, self.program, folder / f"{len(done) + 1}-{rule}", seconds, partial(on_round, rule))

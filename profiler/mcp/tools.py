@@ -35,6 +35,9 @@ Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else str
 """A text; what else an agent gives is answered as a wrong text, in one line."""
 _MOST: Final = 20
 """Items of a list that are prepared; the answer may hold fewer."""
+_WHY_S: Final = 600.0
+"""Seconds after which a program that takes no step is stopped, and one whose steps come late."""
+_CHECK_S: Final = 3600.0
 _ROOT: Final = Path(profiler.__file__).parents[1]
 _MAIN: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from profiler.__main__ import main; sys.exit(main())"
 """Starts this copy of the profiler, wherever it lies."""
@@ -63,7 +66,8 @@ class Tools:
         """Say why a training run is slow: what limits it, at which lines, what cures it, and what a cure gains.
 
         Give `run`, the directory (or .zip) of a recorded run or a trace of torch.profiler. With --allow-runs, `command`
-        (as in "python train.py") is started, recorded for up to a minute of its training, and stopped.
+        (as in "python train.py") is started, recorded for up to a minute from its first step on, and stopped; without
+        a step after ten minutes.
         """
         from profiler.report.build import build_report
         from profiler.report.finding_text import finding_row
@@ -206,15 +210,16 @@ class Tools:
         argv = with_python(_words(command))
         out = default_directory(argv, self._folder)
         with tempfile.TemporaryFile("w+") as log:
-            said = self._start(("why", "--stop", "--out", str(out), "--", *argv), log)
+            said = self._start(("why", "--stop", "--out", str(out), "--", *argv), log, most=_WHY_S)
         if not (out / MANIFEST).exists():
             raise ProfilerError(said.removeprefix("error: ") or "nothing was recorded")
         return out
 
-    def _start(self, words: tuple[str, ...], out: Any, good: tuple[int, ...] = ()) -> str:
+    def _start(self, words: tuple[str, ...], out: Any, good: tuple[int, ...] = (), most: float = _CHECK_S) -> str:
         """Run a command of the profiler, whose output goes to a file: standard output belongs to the agent.
 
         :param good: its exit codes; empty: any, as those of a recorded program.
+        :param most: seconds after which it gets SIGTERM, which ends the recorded program too.
         :returns: the last line on its standard error.
         :raises ProfilerError: runs are not allowed, or it failed.
         """
@@ -222,24 +227,36 @@ class Tools:
             raise ProfilerError("this server starts no programs: give what was recorded, or start it with --allow-runs")
         argv = [sys.executable, "-P", "-c", _MAIN, str(_ROOT), *words]
         with tempfile.TemporaryFile("w+") as errors:
-            done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, check=False)
+            code = _exit_code(argv, out, errors, most)
             out.seek(0)
             errors.seek(0)
             last = errors.read().strip().rpartition("\n")[2]
-        if good and done.returncode not in good:
-            raise ProfilerError(last.removeprefix("error: ") or f"{words[0]} ended with exit code {done.returncode}")
+        if good and code not in good:
+            raise ProfilerError(last.removeprefix("error: ") or f"{words[0]} ended with exit code {code}")
         return last
 
 
 # ---------------------------------------------------------------- what was given, and what is shown
 
 
+def _exit_code(argv: list[str], out: Any, errors: Any, most: float) -> int:
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=errors) as process:
+        try:
+            return process.wait(most)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            return process.wait()
+
+
 def _words(command: str) -> list[str]:
     """:raises ProfilerError: a quote has no end."""
     try:
-        return shlex.split(command)
+        words = shlex.split(command)
     except ValueError as error:
         raise ProfilerError(f"command: {error}: {command!r}") from error
+    if not words:
+        raise ProfilerError("the command is empty")
+    return words
 
 
 def _given(run: str) -> Path:
@@ -317,6 +334,7 @@ def _compared(document: dict[str, Any]) -> Answer:
         {"side": side, "measure": name, **{key: ratio.get(key) for key in _RATIO}}
         for side, ratios in document["ratios"].items()
         for name, ratio in ratios.items()
+        if ratio.get("value") is not None or ratio.get("bound") is not None
     ]
     answer = {name: document.get(name) for name in ("headline", "verdict", "comparable", "pairs", "why", "next_step")}
     return answer | {"ratios": [_rounded(row) for row in rows]}

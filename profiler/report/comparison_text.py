@@ -68,7 +68,7 @@ def _why(side: SideDiagnosis, *, is_upgrade: bool) -> Iterator[str]:
     if speed is None or speed.value is None:
         yield _sentence(describe(side.reason))
     elif speed.n > 1 and not speed.different and speed.low is not None and speed.high is not None:
-        interval = f"{factor(speed.low)[0]} to {ratio_text(speed.high)}"
+        interval = f"{factor(speed.low)[0]} and {ratio_text(speed.high)}"
         yield f"The ratio lies between {interval} with 95% confidence, which includes 1."
     elif side.moved:
         yield f"Its work is {_moved(side)}."

@@ -23,7 +23,8 @@ def next_step(actions: Sequence[Action]) -> str:
     if not actions:
         return ""
     first, *others = actions
-    what = ": ".join(filter(None, (first.title, first.text)))
+    is_heading = bool(first.lines and first.text)  # such as `Next in after`
+    what = first.text if is_heading else ": ".join(filter(None, (first.title, first.text)))
     if first.command and not first.lines:
         return f"{what}: {first.command}"
     if first.code and "\n" not in first.code:

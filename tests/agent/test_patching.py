@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from profiler.agent import patching
+from profiler.agent.patching import own_code
 
 
 @pytest.fixture
@@ -101,3 +103,25 @@ def test_not_all_code_of_a_program_that_makes_it_as_it_goes_is_remembered(monkey
     for number in range(20):
         patching.is_user_code(code_of(f"/somewhere/made{number}.py"))
     assert len(patching._user_files) <= 5
+
+
+class AnswersNothing:
+    """A callable object that raises for each attribute that it does not have."""
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyError(name)
+
+    def __call__(self, rows: list[int]) -> list[int]:
+        return rows
+
+
+def test_the_code_of_a_callable_is_found_without_asking_it() -> None:
+    def collate(rows: list[int]) -> list[int]:
+        return rows
+
+    assert own_code(collate) is collate.__code__
+    assert own_code(functools.partial(functools.partial(collate))) is collate.__code__
+    assert own_code(AnswersNothing()) is AnswersNothing.__call__.__code__
+    assert own_code(AnswersNothing().__call__) is AnswersNothing.__call__.__code__
+    assert own_code(len) is None
+    assert own_code(None) is None

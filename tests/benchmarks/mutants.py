@@ -3,8 +3,8 @@
     python -m tests.benchmarks.mutants profiler/analyse profiler/check profiler/run -n 200 --seed 1
 
 Each mutant changes one comparison, operator, condition, constant or return value of one source file in a copy of the
-tree and runs `pytest -x -q` on its test folder there: `profiler/check/speed/order.py` runs tests/check, the tests of
-tests/check/speed first. `--tree` names another checkout. The tests must pass without a mutant; a run that takes
+tree and runs `pytest -x -q` on its test folder there: `profiler/check/speed/interleave.py` runs tests/check, first the
+tests of tests/check/speed. `--tree` names another checkout. The tests must pass without a mutant; a run that takes
 more than five times as long, and at least a minute, counts as killed.
 """
 

@@ -20,7 +20,7 @@ import pytest
 
 from profiler.analyse.model.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Conditions, Round, StepBlock
-from profiler.check.speed.rounds import MORE_S, doubt, measured_gain, more_time, time_for_rounds
+from profiler.check.speed.rounds import MORE_S, NARROW, doubt, measured_gain, more_time, time_for_rounds
 from profiler.core.errors import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.findings import with_trials
@@ -258,8 +258,12 @@ def test_what_more_time_gives_is_the_interval_of_more_rounds() -> None:
     assert gain is not None
     more = more_time(gain, MORE_S / 2)
     assert more is not None
-    assert (more.values["low"], more.values["high"]) == gain.interval(rounds=6)
-    assert gain.half(6) < gain.half()
+    enough = next(number for number in range(3, 7) if number == 6 or gain.half(number) < NARROW)
+    assert (more.values["low"], more.values["high"]) == gain.interval(rounds=enough), "no round follows then"
+    assert gain.half(enough) < gain.half()
+    many = more_time(gain, MORE_S / 1000)
+    assert many is not None
+    assert math.log(many.values["high"] / many.values["low"]) / 2 > NARROW / 2, "it ends once it is narrow enough"
     wanted = f"5 more minutes would narrow it to about {more.values['low']:.2f} to {more.values['high']:.2f}×"
     assert describe(more) == wanted
     assert more_time(replace(gain, rounds=40), MORE_S) is None

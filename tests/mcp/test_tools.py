@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 
 from profiler.check.outputs.json import render, result_json
 from profiler.core.errors import ProfilerError
+from profiler.mcp import tools as module
 from profiler.mcp.answers import MOST_TOKENS, limited, text_of, tokens
 from profiler.mcp.tools import Tools
 from tests.approval.cases import RUNS
@@ -41,12 +42,24 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The words of each command of the profiler that would have been started."""
     calls: list[list[str]] = []
 
-    def run(argv: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def exit_code(argv: list[str], *_: Any) -> int:
         calls.append(argv[5:])
-        return subprocess.CompletedProcess(argv, 2)
+        return 2
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(module, "_exit_code", exit_code)
     return calls
+
+
+def test_a_command_that_takes_too_long_is_asked_to_end(tmp_path: Path) -> None:
+    program = "import signal; signal.pause()"
+    with (tmp_path / "out").open("w+") as out, (tmp_path / "err").open("w+") as errors:
+        code = module._exit_code([sys.executable, "-c", program], out, errors, 0.1)
+    assert code == -signal.SIGTERM
+
+
+def test_an_empty_command_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProfilerError, match="the command is empty"):
+        Tools(allow_runs=True, folder=tmp_path).why(command="  ")
 
 
 # ---------------------------------------------------------------- the size of answers

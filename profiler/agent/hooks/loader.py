@@ -11,6 +11,7 @@ that made each. The counter `batch_items` has the items of batches, the fact `pa
 from __future__ import annotations
 
 import dis
+import re
 import threading
 import weakref
 from collections import UserDict
@@ -313,10 +314,14 @@ def count_items(batch: Any) -> int:
     return sizes.pop() if len(sizes) == 1 else 0
 
 
+_PADS: Final = re.compile(r"(?:^|_)pad(?:$|_|ding|ded)", re.IGNORECASE)
+
+
 def padding_line(code: CodeType | None) -> dict[str, Any] | None:
     """Return the first line of a collate function that names something with `pad`, such as `pad_sequence`."""
     for each in dis.get_instructions(code) if code is not None else ():
-        if isinstance(each.argval, str) and "pad" in each.argval.lower() and each.positions and each.positions.lineno:
+        is_used = each.opname.startswith("LOAD") and each.opname != "LOAD_CONST" and _PADS.search(str(each.argval))
+        if is_used and each.positions and each.positions.lineno:
             return code_line(code, each.positions.lineno) if code is not None else None
     return None
 

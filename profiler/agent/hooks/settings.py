@@ -115,8 +115,8 @@ def _noting_maker(name: str, original: Callable[..., None]) -> Callable[..., Non
     def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         target = args[1] if len(args) > 1 else kwargs.get("target")
-        # other records tell of the workers of a loader
-        is_worker = type(target) is FunctionType and target.__module__.startswith("torch.utils.data")
+        # other records tell of the workers of a loader; a function of exec() may have no module
+        is_worker = type(target) is FunctionType and str(target.__module__).startswith("torch.utils.data")
         if STATE.recorder is None or (name == "processes" and is_worker):
             return
         frame, classes = caller(1), type(self).__mro__

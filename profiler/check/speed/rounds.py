@@ -258,7 +258,9 @@ def mean_conditions(rounds: Sequence[Round]) -> Conditions:
 
 def more_time(gain: Gain, seconds: float) -> Notice | None:
     """Say what MORE_S would give, by the rounds that `seconds` gave; None: the gain is known well."""
-    low, high = gain.interval(gain.rounds + max(1, int(gain.rounds * MORE_S / seconds)))
+    most = gain.rounds + max(1, int(gain.rounds * MORE_S / seconds))
+    enough = (number for number in range(max(MIN_STARTS, gain.rounds + 1), most) if gain.half(number) < NARROW)
+    low, high = gain.interval(next(enough, most))  # no further round is measured then
     values = {"minutes": round(MORE_S / 60), "low": low, "high": high}
     return Notice("more-time", values) if gain.half() >= NARROW else None
 

@@ -222,10 +222,10 @@ def _where_it_grows(ledger: Ledger, phase: str) -> dict[str, Any]:
         (
             "If texts, images or batches become larger on purpose, nothing is wrong. Else look for tensors that are "
             "appended to, hooks that are added again, and graphs that are kept, in what runs at {torch:place}. If "
-            "there are none, numbers may have become denormal: try torch.set_flush_denormal(True)."
+            "there are none, activations may have become denormal: try torch.set_flush_denormal(True)."
         ),
         (
-            "If texts, images or batches become larger on purpose, nothing is wrong. Else numbers may have become "
+            "If texts, images or batches become larger on purpose, nothing is wrong. Else activations may have become "
             "denormal, since all {phases:count} recorded parts of a step grow: try torch.set_flush_denormal(True)."
         ),
     ),

@@ -61,6 +61,11 @@ def collate(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
+def name(rows: list[torch.Tensor]) -> tuple[str, torch.Tensor]:
+    lpad = torch.stack(rows)
+    return "padded at the launchpad", lpad
+
+
 def stack(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack(rows)
 
@@ -71,4 +76,5 @@ def test_the_line_that_pads() -> None:
     assert line["line"] == collate.__code__.co_firstlineno + 2
     assert line["function"] == "collate"
     assert padding_line(stack.__code__) is None, "nothing there pads"
+    assert padding_line(name.__code__) is None, "names and texts pad nothing"
     assert padding_line(None) is None, "a library made the batch"

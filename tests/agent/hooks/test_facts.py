@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import facts, settings
+from profiler.agent.hooks import facts, settings, tensors
 from profiler.agent.patching import STATE
 from profiler.agent.recorder import Recorder
-from profiler.run.tables import BoundaryKind
+from profiler.run.tables import BoundaryKind, CallKind
 from tests.fakes.programs import ROOT
 from tests.fakes.watched import regions, watched
 
@@ -150,6 +150,23 @@ def test_denormal_numbers_of_an_optimizer_are_seen(tmp_path: Path) -> None:
         for _ in range(80):
             recorder.record_boundary(BoundaryKind.OPTIMIZER, "Adam")
         assert recorder.hook_facts["denormal"] == pytest.approx(1 / 3, abs=0.001), "of three tensors, one"
+
+
+def test_looking_for_denormal_numbers_is_no_read_of_the_program(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+    hooks = (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), (tensors.TENSORS, torch)
+    with watched(tmp_path, *hooks) as loaded:
+        recorder = STATE.recorder
+        assert recorder is not None
+        adam = torch.optim.Adam([torch.nn.Parameter(torch.ones(100))])
+        adam.param_groups[0]["params"][0].grad = torch.ones(100)
+        adam.step()
+        for _ in range(120):
+            recorder.record_boundary(BoundaryKind.OPTIMIZER, "Adam")
+        assert torch.ones(2).tolist() == [1.0, 1.0]
+        run = loaded()
+    assert (run.calls["kind"] == CallKind.MIGHT_SYNC).sum() == 1, "the program's own"
 
 
 def test_parameters_are_looked_at_in_the_first_steps_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,14 @@ def test_the_only_line_that_makes_processes_is_recorded(tmp_path: Path) -> None:
     assert made[0].name != other.name
 
 
+def test_a_process_with_a_function_of_no_module_is_made(tmp_path: Path) -> None:
+    made: dict[str, object] = {}
+    exec("def work(): pass", made)
+    made["work"].__module__ = None  # type: ignore[assignment]
+    with watched(tmp_path, (settings.SETTINGS_HOOK, threading), (settings.SETTINGS_HOOK, multiprocessing.process)):
+        multiprocessing.Process(target=made["work"])  # type: ignore[arg-type]
+
+
 class Games:
     def __init__(self, count: int) -> None:
         self.all = [multiprocessing.Process(target=len) for _ in range(count)]
