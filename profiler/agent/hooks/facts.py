@@ -256,11 +256,11 @@ class _StepFacts:
         if parameters:
             switches["float64_parameters"] = _float64_share()
         if recorder is not None and not recorder.on_mode:  # else these operators would be counted
-            before, OPEN.inside = OPEN.inside, NESTED  # no reads of the program
+            outside, OPEN.inside = OPEN.inside, NESTED  # no reads of the program
             try:
                 self._denormal = max(self._denormal, _denormal_share(torch))
             finally:
-                OPEN.inside = before
+                OPEN.inside = outside
             switches["denormal"] = round(self._denormal, 3)
         known = {name: value for name, value in facts.items() if value is not None}
         before = recorder.hook_facts if recorder is not None else {}
