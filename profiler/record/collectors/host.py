@@ -1,4 +1,4 @@
-"""Samples the machine and describes it: CPU, memory and disks of processes, packages and settings."""
+"""Samples the machine and describes it: CPU and memory of processes, packages and settings."""
 
 from __future__ import annotations
 
