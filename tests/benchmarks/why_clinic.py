@@ -31,7 +31,7 @@ from tests.clinic.told import read_told
 _ANSWER: Final = " · "
 """What the first line of an answer has between its parts."""
 _TIMEOUT_S: Final = 600.0
-_NUMBER: Final = re.compile(r"[\d.,]+")
+_NUMBER: Final = re.compile(r"[\d.,]+( (s|ms|µs|min)\b)?")
 
 
 def _read(stream: IO[str], begins: list[int]) -> None:
