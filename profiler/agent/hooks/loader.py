@@ -314,16 +314,16 @@ def count_items(batch: Any) -> int:
     return sizes.pop() if len(sizes) == 1 else 0
 
 
-_PADS: Final = re.compile(r"(?:^|_)pad(?:$|_|ding|ded)", re.IGNORECASE)
+_PADS: Final = re.compile(r"LOAD_(?!CONST)\w* (?:\w*_)?pad(?:$|_|ding|ded)", re.IGNORECASE)
 
 
 def padding_line(code: CodeType | None) -> dict[str, Any] | None:
     """Return the first line of a collate function that names something with `pad`, such as `pad_sequence`."""
-    for each in dis.get_instructions(code) if code is not None else ():
-        is_used = each.opname.startswith("LOAD") and each.opname != "LOAD_CONST" and _PADS.search(str(each.argval))
-        if is_used and each.positions and each.positions.lineno:
-            return code_line(code, each.positions.lineno) if code is not None else None
-    return None
+    if code is None:
+        return None
+    used = (each for each in dis.get_instructions(code) if _PADS.match(f"{each.opname} {each.argval}"))
+    line = next((each.positions.lineno for each in used if each.positions and each.positions.lineno), None)
+    return code_line(code, line) if line is not None else None
 
 
 def padding(batch: Any) -> tuple[int, int, int] | None:

@@ -12,7 +12,7 @@ from profiler.run.model import Site
 # Phases of a step that are not regions.
 AFTER_OPTIMIZER, ELSEWHERE = "after the optimizer", "elsewhere"
 BACKWARD, UPDATE = "backward", "optimizer"
-"""The phases of a step in which gradients are computed, and in which the optimizer updates the parameters."""
+"""The phases that compute gradients and update the parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,7 @@ class LineCost:
     unrecorded: float = 0.0
     """Seconds per step in no recorded region or call: what ran then is known by stack samples alone."""
     is_outside_torch: bool = False
-    """Whether hardly any of this time is in operators of torch, as far as they were counted; False where that is not
-    known."""
+    """Whether hardly any of this time is in counted operators of torch. False: it is not known, or much is."""
 
     @property
     def active(self) -> float:

@@ -26,8 +26,8 @@ class RankActivity:
     own_work: float | None
     """The step without the waits for other ranks; None: not recorded, or the ranks do not wait for each other."""
     last: float | None
-    """Share of the collectives in which this rank arrived last, where a trace has them; else of the steps in which it
-    had most own work. None: not known."""
+    """Share of collectives that this rank entered last, by a trace. Without one: share of steps with most own work in
+    this rank. None: not known."""
     categories: Mapping[str, float] = field(default_factory=dict)
     """Host category -> seconds per step; empty where it was not recorded."""
 

@@ -211,7 +211,7 @@ def divide_waits(run: Run, window: Window, calls: BlockedCalls | None, rows: Blo
 
 
 def _pool_shares(run: Run, window: Window, wait: float) -> tuple[float, float]:
-    """Return the shares of `wait` ns in which threads of the pool had no core, and in which they computed."""
+    """Return two shares of `wait` ns: threads of the pool had no core, and threads computed."""
     if wait <= 0:
         return 0.0, 0.0
     others = other_threads(run, window)

@@ -105,8 +105,8 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
 
 
 def _busiest(run: Run, window: Window, workers: Iterable[_Worker]) -> float:
-    """Return the largest share of its time in which a worker makes batches, of those that exist for most of the steps;
-    0 where a loader does not keep the order of its batches, and so does not wait for one worker."""
+    """Return the share of its time that the busiest worker of most steps makes batches. It is 0 for a loader that does
+    not keep the order of its batches: such a loader waits for no single worker."""
     facts = run.info.facts.get("loaders")
     if isinstance(facts, Mapping) and not all(fact.get("in_order", True) for fact in facts.values()):
         return 0.0

@@ -67,7 +67,7 @@ _BRIEF_FIELDS = (
 
 
 def _with_callee(cell: b.Cell, line: LineCost) -> b.Cell:
-    """Add the function in which a line spends its time, for which half a page has no column."""
+    """Add the function that takes a line's time: half a page has no column for it."""
     return replace(cell, note=f"in {callee_cell(line).text}") if line.calls else cell
 
 

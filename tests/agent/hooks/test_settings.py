@@ -102,7 +102,10 @@ def test_a_process_with_a_function_of_no_module_is_made(tmp_path: Path) -> None:
     exec("def work(): pass", made)
     made["work"].__module__ = None  # type: ignore[assignment]
     with watched(tmp_path, (settings.SETTINGS_HOOK, threading), (settings.SETTINGS_HOOK, multiprocessing.process)):
-        multiprocessing.Process(target=made["work"])  # type: ignore[arg-type]
+        process = multiprocessing.Process(target=made["work"])  # type: ignore[arg-type]
+        assert STATE.recorder is not None
+        assert "process = " in source_of(STATE.recorder.hook_facts[SETTINGS]["processes"])
+    assert process.exitcode is None, "it was made, and not started"
 
 
 class Games:
